@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle  # what a foreign file may be
 import zipfile
@@ -145,3 +146,33 @@ def test_without_weights_there_is_nothing_to_look_for(tmp_path: Path, messages: 
     with pytest.raises(UsageError, match=r"untrained.* 99") as refused:
         preconditions.check_checkpoints(made, 99, untrained=True)
     messages.check(refused.value)
+
+
+def test_a_package_of_dlnest_is_named_and_never_advised_away(tmp_path: Path, messages: Messages) -> None:
+    """As DLNest 0.3.2 writes it: no request.json, and pickles in Checkpoints."""
+    made = tmp_path / "2022-02-18_10-00-00_481"
+    (made / "Checkpoints").mkdir(parents=True)
+    torch.save({"runner": {0: {}}, "finished_epoch": 1}, made / "Checkpoints" / "state_0.ckpt")
+    tracks = {"ckpt_slow": [0], "ckpt_fast": [0], "ckpt_consistent": [], "prefix": "state_"}
+    (made / "_package.json").write_text(json.dumps(tracks))
+    settings = {"runner_file_path": "./Model/Runner.py", "runner_name": "Runner", "save_root": str(tmp_path)}
+    (made / "args.json").write_text(json.dumps(settings))
+    with pytest.raises(NotFound, match="DLNest") as refused:
+        preconditions.open_with_runner(made)
+    assert "remove" not in str(refused.value)
+    messages.check(refused.value)
+
+
+def test_only_a_creation_that_was_interrupted_is_to_be_run_again(
+    tmp_path: Path, made: PackageFolder, messages: Messages
+) -> None:
+    """With rows or checkpoints in it, a folder without request.json is one that lost it."""
+    (made.path / "request.json").unlink()
+    with pytest.raises(NotFound, match="copy of the package") as lost:
+        preconditions.open_with_runner(made.path)
+    messages.check(lost.value)
+    new = package(tmp_path / "runs", "new", state="new")
+    (new.path / "request.json").unlink()
+    with pytest.raises(NotFound, match="interrupted") as interrupted:
+        preconditions.open_with_runner(new.path)
+    messages.check(interrupted.value)

@@ -206,3 +206,19 @@ def test_the_next_command_sends_for_a_run_that_was_killed_with_its_guard(tmp_pat
     wait_for(lambda: not entry.exists(), 20.0)
     web.close()
     assert [one.body["event"] for one in web.asked] == ["fail"]
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "ascii"])
+def test_what_the_encoding_of_the_terminal_lacks_becomes_an_escape(tmp_path: Path, encoding: str) -> None:
+    package(tmp_path / "runs", "日本", state="failed", error="ギリシャ …")
+    for arguments in (["ls", tmp_path / "runs"], ["show", tmp_path / "runs" / "日本"], ["show", "無い"]):
+        said = roost(*arguments, PYTHONIOENCODING=encoding)
+        assert "Encode" not in said.stderr and said.returncode == (3 if "無い" in arguments else 0)
+
+
+def test_the_current_folder_was_removed(tmp_path: Path, messages: Messages) -> None:
+    (tmp_path / "gone").mkdir()
+    command = ["sh", "-c", 'rmdir "$0" && exec "$@"', str(tmp_path / "gone"), *ROOST, "ls"]
+    said = subprocess.run(command, cwd=tmp_path / "gone", capture_output=True, text=True, timeout=60)
+    assert said.returncode == 1
+    messages.check(said.stderr)

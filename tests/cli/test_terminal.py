@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import itertools
+import json
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from roost.base.text.terminal_text import escape_control
 from roost.cli import terminal
 
 
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        ("plain\n\ttext\r", "plain\n\ttext\r"),
-        ("\x1b[1;31mred\x1b[0m", "\x1b[1;31mred\x1b[0m"),
+        ("plain\n\ttext\r", "plain\n\ttext\\r"),
+        ("\x1b[1;31mred\x1b[0m", "\\x1b[1;31mred\\x1b[0m"),
+        ("\x1b[8mhidden", "\\x1b[8mhidden"),
         ("\x1b[2J", "\\x1b[2J"),
         ("\x1b]0;title\x07", "\\x1b]0;title\\x07"),
         ("\x9b2J", "\\x9b2J"),
@@ -25,7 +29,7 @@ from roost.cli import terminal
         ("grüße 日本", "grüße 日本"),
     ],
 )
-def test_only_colours_come_through(text: str, shown: str) -> None:
+def test_nothing_of_foreign_text_acts_on_a_terminal(text: str, shown: str) -> None:
     assert terminal.escape_text(text) == shown
 
 
@@ -36,7 +40,7 @@ def test_pieces_say_the_same_as_the_whole(text: str, cuts: list[int]) -> None:
     ends = sorted({min(cut, len(data)) for cut in cuts} | {0, len(data)})
     pieces = [data[a:b] for a, b in itertools.pairwise(ends)]
     joined = "".join(decode(piece) for piece in pieces) + decode(b"", final=True)
-    assert joined == terminal.escape_text(text)
+    assert joined == escape_control(text, colours=True)
 
 
 def test_what_is_no_text() -> None:
@@ -83,3 +87,29 @@ def test_a_moment() -> None:
 def test_json_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
     terminal.print_json({"loss": float("nan"), "name": "grüße"})
     assert capsys.readouterr().out == '{\n  "loss": null,\n  "name": "grüße"\n}\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("\x1b[31m\x1b[1merror:\x1b[0m no", "\x1b[31m\x1b[1merror:\x1b[0m no"),
+        ("left \x1b[32mopen", "left \x1b[32mopen\x1b[0m"),
+        ("\x1b[8mhidden \x1b[7mreversed", "\\x1b[8mhidden \\x1b[7mreversed"),
+        ("one\rtwo", "one\\rtwo"),
+        ("\x1b[1mboth\x1b[0m \u202eleft", "\x1b[1mboth\x1b[0m \\u202eleft"),
+    ],
+)
+def test_only_the_styles_of_our_own_words_come_through_and_end(text: str, shown: str) -> None:
+    assert terminal.escape_line(text) == shown
+
+
+def test_a_cell_that_only_looks_styled_is_escaped() -> None:
+    lines = terminal.format_table(["A"], [["\x1b[31mred"], ["\x1b[8mhidden\x1b[0m"], ["\x1b[32mok\x1b[0m"]])
+    assert lines[1:] == ["\\x1b[31mred", "\\x1b[8mhidden\\x1b[0m", "\x1b[32mok\x1b[0m"]
+
+
+def test_json_has_the_same_values_and_does_nothing_to_a_terminal() -> None:
+    values = ["\u009b2J", "\u202eabc", "\u2028", "\x7f", "grüße 日本 😀", "\x1b\\"]
+    text = terminal.encode_json(msgspec.json.encode(values))
+    assert json.loads(text) == values
+    assert "grüße 日本 😀" in text and not set(text) & set("\u009b\u202e\u2028\x7f")

@@ -483,3 +483,24 @@ def test_files_are_read_once_for_many_command_lines(tmp_path: Path) -> None:
     assert (changed.values["seed"], changed.values["mine"]) == (7, {})
     assert (plain.values["seed"], plain.values["mine"]) == (1, {"a": 1})
     assert (changed.where("seed"), plain.where("seed")) == ("command line", "config.yaml:1")
+
+
+@pytest.mark.parametrize("name", ["loop.yaml", "above.yaml"])
+def test_a_link_that_leads_to_itself(tmp_path: Path, name: str, messages: Messages) -> None:
+    (tmp_path / "loop.yaml").symlink_to("loop.yaml")
+    (tmp_path / "above.yaml").write_text("include: loop.yaml\n")
+    with pytest.raises(ConfigError) as refused:
+        load(tmp_path / name)
+    messages.check(refused.value)
+
+
+@pytest.mark.parametrize("override", ['model="a\\0b"', 'save_root="\\u0000"', "model=a\0b"])
+def test_no_text_has_nul(tmp_path: Path, override: str, messages: Messages) -> None:
+    (tmp_path / "config.yaml").write_text("model: x\nsave_root: runs\n")
+    with pytest.raises(ConfigError, match=r"NUL|printable|character") as refused:
+        load(tmp_path / "config.yaml", overrides=[override])
+    messages.check(refused.value)
+    (tmp_path / "config.yaml").write_text('model: {files: ["a\\0b"]}\n')
+    with pytest.raises(ConfigError, match="NUL") as refused:
+        load(tmp_path / "config.yaml")
+    messages.check(refused.value)

@@ -17,6 +17,7 @@ from roost.base.errors import ContractError, Refused, UsageError
 from roost.package import package_name, sessions
 from roost.package.kinds import TaskKind
 from roost.package.package import PackageFolder
+from roost.package.seals.session_seal import FOLDER_SEAL
 from roost.package.session_schema import REQUIRED, Checked, Count, JsonFields, Pid
 from roost.package.sessions import Session
 
@@ -26,7 +27,7 @@ NAME = "analysis"
 REQUEST, RECORD, RESULT = "request.json", "session.json", "result.json"
 OUTPUT, SCRIPT = "_output.txt", "script.py"
 TRACEBACK, STACKS = "traceback.txt", "stacks.txt"
-RESERVED_NAMES = frozenset([REQUEST, RECORD, RESULT, OUTPUT, SCRIPT, TRACEBACK, STACKS])
+RESERVED_NAMES = frozenset([REQUEST, RECORD, RESULT, OUTPUT, SCRIPT, TRACEBACK, STACKS, FOLDER_SEAL])
 """Names that a saved file may not have."""
 
 

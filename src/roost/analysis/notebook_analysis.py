@@ -6,6 +6,7 @@ import hashlib
 import inspect
 import textwrap
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from roost.analysis import analysis_folder, preconditions
 from roost.analysis.analysis_run import AnalysisFunction, AnalysisRequest, run_analysis
 from roost.base import durable
 from roost.base.errors import ContractError
+from roost.package.seals import session_seal
 from roost.package.sessions import UnsupervisedRecord
 from roost.project.package_context import package_code
 
@@ -77,8 +79,11 @@ def analyze(
             value = run_analysis(package, place, request, script=script, function=lambda: function)
     except BaseException as error:
         record.end("failed", "exception", error=error)
+        with suppress(OSError):  # never in place of the error
+            session_seal.write_folder_seal(place)
         raise
     record.end("succeeded", "finished")
+    session_seal.write_folder_seal(place)
     return value
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from roost.base import safe_read
 from roost.base.errors import CheckpointError, NotFound, Refused, UsageError
+from roost.package import sessions
 from roost.package.checkpoints import checkpoint
 from roost.package.package import PackageFolder
 from roost.package.project_preflight import require_runner
@@ -54,14 +55,48 @@ def open_with_runner(
         )
     is_partial = (path / "args.json").exists() or (path / "Checkpoints").is_dir()
     if is_partial and not (path / "request.json").exists():
-        raise NotFound(
-            "the package is incomplete: it has no request.json, which is written last",
-            where=path,
-            fix="remove it and run again: its `roost run` was interrupted before anything ran",
-        )
+        raise _partial_package_error(path)
     package = by(path)
     require_runner(package)
     return package
+
+
+def _partial_package_error(path: Path) -> NotFound:
+    """Returns the error for a folder that has some files of a package and no request.json. Only a creation
+    that was interrupted is proven to hold nothing of value, and no message says to remove anything else."""
+    if _is_of_dlnest(path):
+        return NotFound(
+            "is a package of DLNest, whose checkpoints are pickles; roost does not unpickle, which would run "
+            "the code in them",
+            received=str(path),
+            fix="read it with DLNest, or train again with roost; the folder is left as it is",
+        )
+    if (path / "manifest.json").is_file() and not any(
+        entry for name in ("Checkpoints", "sessions", "records") for entry in (path / name).glob("*")
+    ):
+        return NotFound(
+            "the package has no request.json, which is written last: its creation was interrupted before "
+            "anything ran",
+            where=path,
+            fix="run again, which makes another package",
+        )
+    return NotFound(
+        "the folder has no request.json, without which it is no package of roost",
+        where=path,
+        fix="take request.json from a copy of the package; leave the folder as it is",
+    )
+
+
+def _is_of_dlnest(path: Path) -> bool:
+    """Whether a folder is as DLNest writes its packages: settings that name a file of a runner or model, and
+    checkpoints as files, or lists of them without the keys that roost adds."""
+    settings, derived = sessions.load_json(path / "args.json"), sessions.load_json(path / "_package.json")
+    names_code = settings is not None and bool(_DLNEST_KEYS & settings.keys())
+    is_derived = derived is not None and "ckpt_consistent" in derived and "format" not in derived
+    return names_code or is_derived
+
+
+_DLNEST_KEYS = {"runner_file_path", "model_file_path", "dataset_file_path", "life_cycle_file_path"}
 
 
 def project_folder(package: PackageFolder, given: Path | str | None) -> Path:

@@ -121,7 +121,7 @@ class _ClientBase(ClientMethods):
             return cast(T, data)
         try:
             return msgspec.json.decode(data, type=call.answer)
-        except msgspec.MsgspecError as error:
+        except ValueError as error:
             fix = "use the version of roost that the server has: `about()` returns it"
             raise RoostError(f"this version of roost cannot decode the answer: {error}", fix=fix) from None
 

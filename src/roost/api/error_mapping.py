@@ -38,7 +38,7 @@ def response_error(status: int, body: bytes) -> RoostError:
     """
     try:
         problem = msgspec.json.decode(body, type=ErrorResponse).error
-    except msgspec.MsgspecError:
+    except ValueError:
         if status == BUSY:
             return RoostError("the server has too many connections", fix="try again")
         fix = "check that a roost server listens there"

@@ -106,7 +106,7 @@ class ResumedStream(Generic[T]):
     def _piece(self, fields: dict[str, bytes]) -> StreamEvent[T]:
         try:
             data = msgspec.json.decode(fields.get("data", b""), type=self._request.data)
-        except msgspec.MsgspecError as error:
+        except ValueError as error:
             raise RoostError(f"this version of roost cannot decode the stream: {error}") from None
         cursor = fields.get("id", b"").decode("ascii", "replace")
         self._cursor = cursor

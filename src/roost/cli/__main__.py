@@ -5,15 +5,18 @@ only for its own imports."""
 
 from __future__ import annotations
 
+import errno
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 
 from roost import __version__
-from roost.base.errors import INTERRUPTED_EXIT_CODE, RoostError
+from roost.base.errors import INTERRUPTED_EXIT_CODE, RoostError, with_fix
 from roost.cli import terminal
 from roost.supervisor.notices import run_notice_list
 
@@ -132,6 +135,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # the stream was closed at the start: its output is discarded
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  - open as long as the program runs
+        elif isinstance(stream := getattr(sys, name), io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # what its encoding lacks becomes an escape
     debug = "--debug" in given
     if debug:
         os.environ["ROOST_DEBUG"] = "1"  # inherited by the workers of a session that is started here
@@ -185,12 +190,25 @@ def _report_error(error: Exception, *, debug: bool) -> int:
     if isinstance(error, RoostError):
         terminal.print_error(str(error))
         return error.exit_code
+    if isinstance(error, FileNotFoundError) and error.filename is None and _is_folder_gone():
+        terminal.print_error(with_fix("the current folder was removed", "change to a folder that exists: cd"))
+        return 1
     if isinstance(error, OSError):
         path = f": {error.filename}" if error.filename is not None else ""
-        terminal.print_error(f"{error.strerror or error}{path}")
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        fix = "free space on that disk, or name another folder (of a run: save_root)" if is_full else None
+        terminal.print_error(with_fix(f"{error.strerror or error}{path}", fix))
     else:
         terminal.print_error(f"{type(error).__name__}: {error} (a bug in roost; --debug shows where)")
     return 1
+
+
+def _is_folder_gone() -> bool:
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return True
+    return False
 
 
 if __name__ == "__main__":

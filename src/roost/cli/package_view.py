@@ -50,7 +50,7 @@ def format_package(shown: PackageDetails) -> Iterator[str]:
 
 def _summary_lines(shown: PackageDetails) -> Iterator[str]:
     row = shown.summary
-    yield f"{click.style(shown.path, bold=True)}  {terminal.format_state(row.state)}"
+    yield f"{click.style(terminal.escape_text(shown.path), bold=True)}  {terminal.format_state(row.state)}"
     if row.description:
         yield terminal.escape_text(row.description)
     yield from _lineage_lines(shown)
@@ -60,7 +60,8 @@ def _summary_lines(shown: PackageDetails) -> Iterator[str]:
     changes = " with changes" if shown.git_dirty else ""
     commit = f"git {shown.git_commit[:12]}{changes}" if shown.git_commit else ""
     project = f"project {shown.project}" if shown.project else ""
-    yield "  ".join(filter(None, (where, terminal.format_duration(row.seconds), project, commit)))
+    about = filter(None, (where, terminal.format_duration(row.seconds), project, commit))
+    yield terminal.escape_text("  ".join(about))
     if shown.determinism is not None:
         yield _determinism(shown.determinism, shown.settings.get("determinism"))
     if shown.time is not None:
@@ -75,6 +76,8 @@ def _summary_lines(shown: PackageDetails) -> Iterator[str]:
     if shown.black_box is not None:
         failed = f"step {shown.black_box.step}, {terminal.escape_text(shown.black_box.error)}"
         yield f"black box: {failed}; to debug it: roost debug {terminal.quote_path(Path(shown.path))}"
+    if shown.records_damage:
+        yield f"{click.style('warning:', fg='yellow')} {shown.records_damage}"
     if row.error:
         yield f"{click.style('error:', fg='red')} {terminal.escape_text(row.error)}"
 

@@ -1,7 +1,7 @@
 """Terminal input and output: data goes to stdout, status lines and errors go to stderr.
 
 Text may quote names that another user or a program chose. All functions that print or format make its control
-characters visible; only colours pass.
+characters visible, its colours too. Only the styles of roost's own words pass, and those of a run's output.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ _COLOUR_SEQUENCE = re.compile(r"\x1b\[[0-9;:]*m")
 _MAX_COLOUR_CHARACTERS = 24
 _NOTEBOOK_VARIABLE = "JPY_PARENT_PID"
 """Set in the kernels of Jupyter, Colab, Kaggle and VS Code, not in the terminals that they open."""
+_OWN_STYLE = re.compile(r"\x1b\[(?:0|1|31|32|33|36)m")
+"""What `click.style` writes here: bold, and the colours of states and errors."""
+_STYLED_CELL = re.compile(rf"(?:{_OWN_STYLE.pattern})+[^\x1b]*\x1b\[0m")
 _COLUMN_GAP = 2
 """Spaces between the columns of a table."""
 _STATE_COLOURS = {
@@ -53,7 +56,7 @@ def allows_colours(stream: IO[str]) -> bool:
 
 
 def print_status(text: str) -> None:
-    """Prints one status line to stderr, escaped but for its colours. A closed or full stderr is ignored."""
+    """Prints one status line to stderr, escaped as by `escape_line`. A closed or full stderr is ignored."""
     with contextlib.suppress(OSError, ValueError):
         click.echo(escape_line(text), err=True, color=allows_colours(sys.stderr))
 
@@ -62,7 +65,12 @@ def print_json(value: object) -> None:
     """Prints a value as JSON to stdout."""
     import msgspec
 
-    click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2))
+    click.echo(encode_json(msgspec.json.format(msgspec.json.encode(value), indent=2)))
+
+
+def encode_json(data: bytes) -> str:
+    """Returns encoded JSON as text that does nothing to a terminal, with the same values."""
+    return terminal_text.escape_json(data.decode())
 
 
 def write_bytes(data: bytes, to: IO[str] | None = None) -> None:
@@ -126,8 +134,16 @@ class RewrittenLine:
 
 
 def escape_line(text: str) -> str:
-    """`escape_text`, and the carriage return too, which would write over the start of the line."""
-    return escape_text(text).replace("\r", "\\r")
+    """Makes all control characters visible but line ends, tabs and the styles of roost's own words, of which
+    none stays open."""
+    if text.isprintable():
+        return text
+    parts, styles = _OWN_STYLE.split(text), _OWN_STYLE.findall(text)
+    styles += ["\x1b[0m"] if styles and styles[-1] != "\x1b[0m" else []
+    found = [
+        f"{terminal_text.escape_control(part)}{style}" for part, style in zip(parts, styles, strict=False)
+    ]
+    return "".join([*found, *map(terminal_text.escape_control, parts[len(styles) :])])
 
 
 def format_state(name: str) -> str:
@@ -136,8 +152,8 @@ def format_state(name: str) -> str:
 
 
 def escape_text(text: str) -> str:
-    """Makes control characters visible, except those of colours."""
-    return terminal_text.escape_control(text, colours=True)
+    """Makes all control characters of foreign text visible but line ends and tabs."""
+    return terminal_text.escape_control(text)
 
 
 class OutputDecoder:
@@ -155,7 +171,7 @@ class OutputDecoder:
         if cut < 0 or _COLOUR_SEQUENCE.match(text, cut):
             cut = len(text)
         self._kept = text[cut:]
-        return escape_text(text[:cut])
+        return terminal_text.escape_control(text[:cut], colours=True)
 
 
 def format_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
@@ -205,7 +221,11 @@ def _escape_cells(cells: Sequence[str]) -> Sequence[str]:
     together = "".join(cells)
     if together.isprintable():
         return cells
-    return [escape_line(cell.replace("\n", "\\n").replace("\t", "\\t")) for cell in cells]
+    return [cell if _STYLED_CELL.fullmatch(cell) else _escape_cell(cell) for cell in cells]
+
+
+def _escape_cell(cell: str) -> str:
+    return escape_text(cell.replace("\n", "\\n").replace("\t", "\\t"))
 
 
 def truncate(line: str, width: int) -> str:

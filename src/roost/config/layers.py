@@ -8,6 +8,7 @@ what the layers below have set (as ``~a.name`` on the command line).
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import re
@@ -319,7 +320,7 @@ class _Reader:
 
     def _check_chain(self, path: Path, chain: tuple[Path, ...], included_at: object) -> None:
         self._count += 1
-        if path.resolve() in (above.resolve() for above in chain):
+        if _real_path(path, included_at) in (_real_path(above, included_at) for above in chain):
             ring = " -> ".join(map(self._display_name, (*chain, path)))
             raise ConfigError(f"files include each other: {ring}", where=included_at)
         if len(chain) > MAX_DEPTH or self._count > MAX_FILES:
@@ -331,7 +332,10 @@ class _Reader:
     def _located(self, path: Path, included_at: object) -> ConfigFile:
         if path not in self._read:
             try:
-                self._read[path] = read_config_file(path, display_name=self._display_name(path))
+                found = read_config_file(path, display_name=self._display_name(path))
+                for key in (one for one, value in found.values.items() if _has_nul(value)):
+                    raise ConfigError("a text contains NUL", setting=key, where=found.where((key,)))
+                self._read[path] = found
             except NotFound:
                 if included_at is None:
                     raise
@@ -385,6 +389,15 @@ def _check_removals(layers: Sequence[Layer]) -> None:
                 fix=did_you_mean(key, dict.fromkeys(known)).strip() or "remove this line",
             )
         values = _apply_layer(values, layer)
+def _real_path(path: Path, included_at: object) -> str:
+    """Returns the path without links. Raises ConfigError for a link that leads to itself."""
+    try:
+        return os.path.realpath(path, strict=True)
+    except FileNotFoundError:
+        return os.path.realpath(path)  # a missing file has its own message
+    except OSError as error:
+        cause = "the link leads to itself" if error.errno == errno.ELOOP else str(error.strerror)
+        raise ConfigError(f"{path.name} cannot be read: {cause}", where=included_at or path) from None
 
 
 def _includes(located: ConfigFile) -> list[tuple[str, object]]:
@@ -430,10 +443,22 @@ def _parse_override(text: str, values: Values) -> Layer:
 
 def _parse_value(text: str, key: str) -> Any:
     try:
-        return parse_scalar(text)
+        value = parse_scalar(text)
+        if _has_nul(value):
+            raise ConfigError("a text contains NUL")
+        return value
     except ConfigError as error:
         fix = "quote the text, or close its bracket"
         raise ConfigError(error.message, setting=key, received=text, where=_COMMAND_LINE, fix=fix) from None
+
+
+def _has_nul(value: Any) -> bool:
+    """Whether a text in the value has a NUL, which no path, command or environment can have."""
+    if isinstance(value, str):
+        return "\0" in value
+    if isinstance(value, Mapping):
+        return any(map(_has_nul, value.values()))
+    return isinstance(value, list) and any(map(_has_nul, value))
 
 
 def _check_path(path: Key, text: str) -> None:

@@ -80,7 +80,7 @@ def parse_cards(line: bytes, owner: Callable[[int], str | None] = process_owner)
     """
     try:
         answer = msgspec.json.decode(line, type=_Answer)
-    except msgspec.DecodeError as error:
+    except ValueError as error:
         raise DriverError(f"the driver's answer cannot be read ({error})") from None
     if answer.error:
         raise DriverError(answer.error)

@@ -119,7 +119,7 @@ def read_scenario(path: Path, *, setting: str) -> SimulationScenario:
         return msgspec.json.decode(safe_read.read(path), type=SimulationScenario)
     except FileNotFoundError:
         raise NotFound("there is no such file", setting=setting, received=str(path)) from None
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, ValueError) as error:
         raise ConfigError(
             f"the scenario cannot be read: {error}", where=path, fix="docs/devices.md shows one"
         ) from None

@@ -101,7 +101,7 @@ def _own_file(path: Path) -> Iterator[tuple[Path, int]]:
 
 
 def _foreign_file_error(path: Path) -> Refused:
-    fix = f"have its owner remove it: rm {path}"
+    fix = f"have its owner rename it: mv {path} {path}.old"
     return Refused("a file of another user has the name of your ledger of card usage", where=path, fix=fix)
 
 

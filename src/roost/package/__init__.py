@@ -14,6 +14,7 @@ In reading order:
 - live_progress: the progress record that the worker updates each step
 - records: the rows of metrics
 - records_follower: follows the records while they grow
+- seals: digests of what ended sessions wrote
 - checkpoints: format, retention and selection of checkpoints
 - lineage: the parents of a fork
 - resume_gate: what may change when a run continues

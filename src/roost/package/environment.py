@@ -226,7 +226,8 @@ def read_environment(package: Path) -> dict[str, Any] | None:
         raise Refused(
             f"the file is damaged: {error}",
             where=path,
-            fix="remove it; the environment of the next session then counts as the first one",
+            fix="take it from a copy of the package; without one, rename it: the environment of the next "
+            "session then counts as the first one",
         ) from error
     return found
 

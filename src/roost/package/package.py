@@ -95,8 +95,10 @@ class PackageFolder:
                 sessions.to_json({"format": FORMAT, "kind": PackageKind.TRAIN, **(request or {})}),
             )
             durable.fsync_folder(root)
-        except BaseException:
+        except BaseException as error:
             shutil.rmtree(path, ignore_errors=True)
+            if isinstance(error, OSError) and error.filename is None:
+                error.filename = str(path)  # "No space left on device" alone does not name the disk
             raise
         return cls(path)
 
@@ -300,6 +302,23 @@ class PackageFolder:
 
         return records.fold(self.path / "records")
 
+    def records_damage(self, torn: int = 0) -> str | None:
+        """Returns what is evidently missing from the rows, for readers that show them; None if nothing is.
+        Only `roost verify` compares all bytes.
+
+        Args:
+            torn: The lines that are no rows; each session may leave one, if it is killed while it writes.
+        """
+        from roost.package import records
+
+        start = records.first_start(self.path / "records")
+        is_training = PackageKind.of(self.request) == PackageKind.TRAIN
+        missing = [f"the rows up to step {start}"] if start > 0 and is_training else []
+        missing += [f"{torn} lines, which are not rows"] if torn > len(self.sessions()) else []
+        return (
+            f"{' and '.join(missing)} are missing from its records; see `roost verify`" if missing else None
+        )
+
     def store(self) -> CheckpointStore:
         """Returns the checkpoints, with the lineage that leads to the current state of the run.
 
@@ -345,5 +364,5 @@ class PackageFolder:
 
 def _lock_file_error(path: Path) -> RoostError:
     return RoostError(
-        "the package's lock is not a plain file", where=path, fix="remove it: roost creates a new one"
+        "the package's lock is not a plain file", where=path, fix="rename it: roost creates a new one"
     )

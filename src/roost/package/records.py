@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import time
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
@@ -127,8 +128,11 @@ class Columns:
         return {name: values[-1] for name, (_, values) in self.series.items()}
 
 
-_MAX_BYTES = 4 << 30
+MAX_BYTES = 4 << 30
+"""A larger file is not read."""
 _TAIL_BYTES = _CHUNK_BYTES = 1 << 16
+_HEADER_BYTES = 1 << 12
+_FILE = re.compile(r"\d{1,9}\.jsonl")
 _MAX_INT = 2**63
 _NOT_METRICS = frozenset(["step", "epoch", "time", "nonfinite", "session", "start_step"])
 PERF = "perf/"
@@ -229,7 +233,7 @@ class SessionFollower:
 
 def _read_bytes(path: Path) -> bytes:
     try:
-        return bytes(safe_read.read(path, max_bytes=_MAX_BYTES))
+        return bytes(safe_read.read(path, max_bytes=MAX_BYTES))
     except OSError:
         return b""  # a FIFO, a folder, …: not a file of roost
 
@@ -300,6 +304,21 @@ def fold(folder: Path, *, until: float = math.inf) -> Columns:
         for name, value in values(row).items():
             add_value(columns.group_of(name), name, row["step"], value)
     return columns
+
+
+def first_start(folder: Path) -> int:
+    """Returns the step at which the oldest records of a ``records`` folder begin, by one small read; 0 if
+    there are none. Above 0 the rows before are missing, unless another program recorded none."""
+    try:
+        numbers = [int(name[:-6]) for name in os.listdir(folder) if _FILE.fullmatch(name)]  # noqa: PTH208
+        fd = safe_read.open_fd(folder / f"{min(numbers, default=0)}.jsonl")
+    except OSError:
+        return 0
+    try:
+        line = os.pread(fd, _HEADER_BYTES, 0).partition(b"\n")[0]
+    finally:
+        os.close(fd)
+    return int(decode_row(line).get("start_step", 0))
 
 
 def visible_rows(rows: Iterable[Row]) -> list[Row]:

@@ -9,7 +9,7 @@ import socket
 import stat
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -46,6 +46,8 @@ class Session:
     """None before the supervisor, which writes it, has started."""
     lock: Path | None = None
     """The file that is locked while the session runs; None: unknown."""
+    damage: str | None = None
+    """Why the record exists and cannot be read; None: it can, or there is none."""
 
     @property
     def recorded(self) -> SessionRecord:
@@ -59,11 +61,16 @@ class Session:
         A session whose process no longer exists is crashed, for every reader.
         """
         fields = self.record if self.record is not None else self.request
-        if not fields:
+        if not fields or self.damage is not None:
             return "crashed"  # its files, or the whole package, were removed
         state = str(fields.get("state", "starting"))  # a record of another program may have none
         is_live = state in ("starting", "running")
         return "crashed" if is_live and _is_gone(fields, self.lock, self.record is not None) else state
+
+    @property
+    def state_shown(self) -> str:
+        """The state as lists show it: ``damaged`` if the record cannot be read: the end is unknown."""
+        return "damaged" if self.damage is not None else self.state
 
     def is_effective(self, records: Path) -> bool:
         """Whether the session's request (overrides, a checkpoint to continue from) also applies to later
@@ -137,6 +144,8 @@ class Session:
     @property
     def error(self) -> str | None:
         """The last line of the error, of a session that failed or crashed."""
+        if self.damage is not None:
+            return f"its session record cannot be read, so its end is unknown: {self.damage}"
         if self.state == "crashed" and self.recorded.state != "crashed":
             process = "program" if self.is_python else "supervisor"
             return f"the {process} no longer exists: it was killed, or the machine went down"
@@ -237,8 +246,23 @@ def read(request: Path, record: Path, *, number: int, lock: Path | None = None) 
     """Reads one session from its two files; a file that cannot be read counts as not written yet."""
     found = Session(number, SessionRequest.from_json(load_json(request) or {}), load_record(record), lock)
     if found.state == "crashed":  # or it ended properly between reading its record and checking its process
-        return Session(number, found.request, load_record(record), lock)
+        found = Session(number, found.request, load_record(record), lock)
+    if found.record is None and not found.is_locked:
+        return replace(found, damage=_damage(record))
     return found
+
+
+def _damage(path: Path) -> str | None:
+    """Returns why an existing JSON file cannot be read; None if there is none, or it can be read."""
+    try:
+        dict(json.loads(safe_read.read(path)))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return error.strerror or str(error)
+    except (ValueError, TypeError, RecursionError) as error:
+        return f"it is not JSON: {error}" if isinstance(error, ValueError) else "it is no mapping of JSON"
+    return None
 
 
 def load_record(path: Path) -> SessionRecord | None:

@@ -13,7 +13,7 @@ import os
 import re
 import stat
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -388,10 +388,11 @@ def _link_text(source: str, name: str) -> str:
 
 def changed_files(package: Path, manifest: dict[str, Any]) -> list[str]:
     """Returns the copied files that are missing or have other content than when they were copied."""
-    return [name for name, entry in manifest["files"].items() if not _is_unchanged(package / name, entry)]
+    return [name for name, entry in manifest["files"].items() if not is_unchanged(package / name, entry)]
 
 
-def _is_unchanged(path: Path, entry: dict[str, Any]) -> bool:
+def is_unchanged(path: Path, entry: Mapping[str, Any]) -> bool:
+    """Whether a file or link is the one with this entry of the manifest."""
     if "link" in entry:
         return path.is_symlink() and os.readlink(path) == entry["link"]
     if not path.is_file() or path.stat().st_size != entry["size"]:

@@ -23,6 +23,7 @@ from roost.package.kinds import TaskKind
 from roost.package.live_progress import ProgressFile
 from roost.package.package import PackageFolder
 from roost.package.records import RecordsWriter
+from roost.package.seals import session_seal
 from roost.package.session_schema import SessionRequest
 from roost.package.sessions import UnsupervisedRecord
 from roost.train.progress import Progress
@@ -93,7 +94,7 @@ class PackageWriter:
         path = self._package.store().path(id)
         # An open session continues if the checkpoint is damaged, so it is verified before that session ends.
         found = checkpoint.verify(path) if self._record is not None else None
-        self._end_session(None)
+        self._end_and_seal(None)
         self._begin_session(id, found)
 
     def _require_own_process(self) -> None:
@@ -144,12 +145,21 @@ class PackageWriter:
         if os.getpid() != self._pid:
             return
         try:
-            self._end_session(error)
+            self._end_and_seal(error)
         finally:
             if self._lock_fd is not None:
                 fcntl.flock(self._lock_fd, fcntl.LOCK_UN)  # a forked child's copy would keep it
                 os.close(self._lock_fd)
                 self._lock_fd = None
+
+    def _end_and_seal(self, error: BaseException | None) -> None:
+        number = self._record.number if self._record is not None else None
+        self._end_session(error)
+        if number is not None:
+            try:
+                session_seal.write(session_seal.seal_path(self._package.path, number))
+            except OSError as failed:  # a full disk; the session itself is recorded
+                warnings.warn(f"no digests of session {number} could be written: {failed}", stacklevel=4)
 
     def _end_session(self, error: BaseException | None) -> None:
         record, rows, checkpoints = self._record, self._rows, self._checkpoints

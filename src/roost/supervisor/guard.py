@@ -112,9 +112,31 @@ def _run_one_session(spec: SessionSpec, warm: WarmWorker | None) -> int:
     if spec.ready_fd is not None:
         os.close(spec.ready_fd)
     status = _wait_for(supervisor_pid)
-    if status >= 0:
-        return status
-    return _end_orphaned_session(spec, group, status, seconds=time.monotonic() - began)
+    code = (
+        status
+        if status >= 0
+        else _end_orphaned_session(spec, group, status, seconds=time.monotonic() - began)
+    )
+    if spec.seal:
+        _write_seal(spec)
+    return code
+
+
+def _write_seal(spec: SessionSpec) -> None:
+    """Seals what the session wrote. Nothing waits for this but the next session of the package; it is written
+    after the record of the session's end, which it covers."""
+    from pathlib import Path
+
+    from roost.package.seals import session_seal
+    from roost.supervisor.session_record import SessionRecordFile
+
+    try:
+        session_seal.write(Path(spec.seal))
+    except OSError as error:  # a full disk; without it `roost verify` knows less, and says so
+        record = SessionRecordFile.load(spec.session_file)
+        if record is not None:
+            why = f"no digests of this session could be written for `roost verify`: {error}"
+            _report_in_output(spec, record, [why], is_final=False)
 
 
 def _run_supervisor(supervisor: Supervisor) -> NoReturn:

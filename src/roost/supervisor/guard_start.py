@@ -20,7 +20,9 @@ from roost.supervisor.processes import cgroup
 from roost.supervisor.processes.process_tree import kill_tree
 from roost.supervisor.session_spec import SessionSpec
 
-_PATHS = ("cwd", "package", "output", "session_file", "request_file", "progress", "stacks", "terminal")
+_PATHS = (
+    "cwd", "package", "output", "session_file", "request_file", "progress", "stacks", "seal", "terminal",
+)  # fmt: skip
 
 
 GuardProcess = subprocess.Popen[bytes] | ForkedGuard

@@ -36,6 +36,9 @@ class SessionSpec(NamedTuple):
     """The progress record that is checked for new steps; empty: only output counts as progress."""
     stacks: str = ""
     """The file to which the stacks of a stalled run are appended; empty: no stacks are taken."""
+    seal: str = ""
+    """The file into which the guard writes the digests of what the session wrote
+    (`roost.package.seals.session_seal`); empty: none."""
     cgroup: bool = True
     """Whether the run gets a cgroup where one can be created; without it, its processes are found by
     parent."""

@@ -25,3 +25,10 @@ def test_colours_and_bars_are_left_where_that_is_asked() -> None:
     text = "\x1b[1;31mred\x1b[0m\r\x1b[2K"
     assert escape_control(text, colours=True) == "\x1b[1;31mred\x1b[0m\r\\x1b[2K"
     assert escape_control(text) == "\\x1b[1;31mred\\x1b[0m\\r\\x1b[2K"
+
+
+def test_concealed_text_is_no_colour() -> None:
+    for text in ("\x1b[8mhidden", "\x1b[1;8m", "\x1b[38;5;8;8m"):
+        assert escape_control(text, colours=True) == text.replace("\x1b", "\\x1b")
+    for text in ("\x1b[38;5;8mgrey", "\x1b[48;2;8;8;8m", "\x1b[m", "\x1b[1;31m"):
+        assert escape_control(text, colours=True) == text

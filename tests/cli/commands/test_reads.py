@@ -6,8 +6,9 @@ import json
 import re
 from pathlib import Path
 
+from roost.package.seals import session_seal
 from tests.cli.programs import Terminal, roost
-from tests.operations.packages import package
+from tests.operations.packages import package, record_rows, session
 
 
 def test_show(tmp_path: Path) -> None:
@@ -28,17 +29,20 @@ def test_logs(tmp_path: Path) -> None:
 
 def test_verify(tmp_path: Path) -> None:
     made = package(tmp_path / "runs")
+    session_seal.write(session_seal.seal_path(made.path, 1))
     said = roost("verify", made.path)
-    assert said.returncode == 0 and said.stdout.count("good") == 6
+    words = [line.split()[0] for line in said.stdout.splitlines()]
+    assert said.returncode == 0 and set(words) == {"good"}
     (made.checkpoints / "state_1.ckpt" / "model.json").write_text("{}")
     said = roost("verify", made.path)
     assert (
         said.returncode == 1
-        and re.search(r"^BAD .* state_1\.ckpt", said.stdout, re.MULTILINE)
+        and re.search(r"^damaged .* Checkpoints/state_1\.ckpt", said.stdout, re.MULTILINE)
         and "error: 1 " in said.stderr
+        and "newest good checkpoint" in said.stderr
     )
     body = json.loads(roost("verify", made.path, "--json").stdout)
-    assert [finding["name"] for finding in body if not finding["good"]] == ["state_1.ckpt"]
+    assert [one["path"] for one in body if one["verdict"] != "good"] == ["Checkpoints/state_1.ckpt"]
 
 
 def test_plot(tmp_path: Path) -> None:
@@ -69,3 +73,28 @@ def test_continue_of_what_is_finished(tmp_path: Path) -> None:
     assert said.returncode == 3 and " 0, 1, 2" in said.stderr
     said = roost("continue", made.path, "model.features=9")
     assert said.returncode == 5 and "model.features: 8 -> 9" in said.stderr
+
+
+def test_each_reader_says_that_rows_are_missing(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs")
+    record_rows(made, session(made, "succeeded"), 30, [{"step": 40, "epoch": 4, "train/loss": 0.1}])
+    (made.path / "records" / "1.jsonl").unlink()
+    for arguments in (
+        ["ls", tmp_path / "runs"],
+        ["show", made.path],
+        ["plot", made.path, "-o", tmp_path / "a.png"],
+        ["export", made.path, "--records", "csv", "-o", tmp_path / "a.csv"],
+    ):
+        said = roost(*arguments)
+        together = " ".join((said.stdout + said.stderr).split())
+        assert said.returncode == 0 and "up to step 30" in together, (arguments, together)
+
+
+def test_a_session_record_that_cannot_be_read_is_said_to_be(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs")
+    (made.path / "sessions" / "1.json").write_text('{"state": "succ')
+    for command in ("ls", "show", "verify"):
+        said = roost(command, tmp_path / "runs" if command == "ls" else made.path)
+        together = said.stdout + said.stderr
+        assert said.returncode == (1 if command == "verify" else 0)
+        assert "damaged" in together and "machine went down" not in together

@@ -18,17 +18,17 @@ from tests.operations.packages import package, session
 
 
 def bad(made: PackageFolder) -> list[Finding]:
-    return [finding for finding in verify(made.path) if not finding.good]
+    return [finding for finding in verify(made.path) if finding.is_bad]
 
 
 def test_all_is_good(tmp_path: Path) -> None:
     made = package(tmp_path / "runs")
     found = list(verify(made.path))
-    assert all(finding.good for finding in found)
-    assert [finding.name for finding in found if finding.what == "checkpoint"] == [
-        "state_0.ckpt",
-        "state_1.ckpt",
-        "state_2.ckpt",
+    assert not any(finding.is_bad for finding in found)
+    assert [finding.path for finding in found if finding.what == "checkpoint"] == [
+        "Checkpoints/state_0.ckpt",
+        "Checkpoints/state_1.ckpt",
+        "Checkpoints/state_2.ckpt",
     ]
 
 
@@ -39,24 +39,26 @@ def test_one_flipped_bit(tmp_path: Path, file: str) -> None:
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
-    assert [(finding.what, finding.name) for finding in bad(made)] == [("checkpoint", "state_1.ckpt")]
+    assert [(finding.what, finding.path) for finding in bad(made)] == [
+        ("checkpoint", "Checkpoints/state_1.ckpt")
+    ]
     assert path.exists()  # nothing is set aside by looking
 
 
 def test_a_lost_file(tmp_path: Path) -> None:
     made = package(tmp_path / "runs")
     (made.checkpoints / "state_2.ckpt" / "MANIFEST.json").unlink()
-    assert [finding.name for finding in bad(made)] == ["state_2.ckpt"]
+    assert [finding.path for finding in bad(made)] == ["Checkpoints/state_2.ckpt"]
 
 
 def test_changed_and_lost_code(tmp_path: Path, messages: Messages) -> None:
     made = package(tmp_path / "runs")
     (made.path / "Model" / "Runner.py").write_text("pass")
     (made.path / "config.yaml").unlink()
-    found = sorted(bad(made), key=lambda finding: finding.name)
-    assert [finding.name for finding in found] == ["Model/Runner.py", "config.yaml"]
+    found = sorted(bad(made), key=lambda finding: finding.path)
+    assert [finding.path for finding in found] == ["Model/Runner.py", "config.yaml"]
     for finding in found:
-        messages.check(finding.detail)
+        messages.check(finding.reason)
 
 
 def test_changed_code_that_a_session_was_forced_to_go_on_with(tmp_path: Path, messages: Messages) -> None:
@@ -66,11 +68,11 @@ def test_changed_code_that_a_session_was_forced_to_go_on_with(tmp_path: Path, me
     request = made.path / "sessions" / f"{session(made, 'stopped')}.request.json"
     changed = {"Model/Runner.py": snapshot.file_digest(file)}
     request.write_text(json.dumps({**json.loads(request.read_text()), "changed": changed}))
-    (found,) = [finding for finding in verify(made.path) if finding.what == "code"]
-    assert found.good and "inexact" in found.detail
-    messages.check(found.detail)
+    (found,) = [finding for finding in verify(made.path) if finding.path == "Model/Runner.py"]
+    assert not found.is_bad and "inexact" in found.reason
+    messages.check(found.reason)
     file.write_text("pass  # once more")
-    assert [finding.name for finding in bad(made)] == ["Model/Runner.py"]
+    assert [finding.path for finding in bad(made)] == ["Model/Runner.py"]
 
 
 def test_a_session_that_was_killed_may_leave_half_a_line(tmp_path: Path) -> None:
@@ -97,25 +99,25 @@ def test_a_checkpoint_that_its_run_removes_meanwhile_is_not_bad(
         return read(path, *rest)
 
     monkeypatch.setattr(checkpoint, name, reads)
-    (gone,) = [finding for finding in verify(made.path) if finding.name == "state_1.ckpt"]
-    assert gone.good
-    messages.check(gone.detail)
+    (gone,) = [finding for finding in verify(made.path) if finding.path.endswith("state_1.ckpt")]
+    assert not gone.is_bad
+    messages.check(gone.reason)
 
 
 def test_what_tells_of_the_package_is_damaged(tmp_path: Path) -> None:
     made = package(tmp_path / "runs")
     (made.path / "sessions" / "1.json").write_text("{}")
     (made.path / "manifest.json").write_text('{"files": {"a.py": {}}, "links": {}}')
-    assert [(finding.what, finding.name) for finding in bad(made)] == [
+    assert [(finding.what, finding.path) for finding in bad(made)] == [
         ("settings", "manifest.json"),
-        ("settings", "sessions/1.json"),
+        ("session", "sessions/1.json"),
     ]
 
 
 def test_overrides_that_do_not_fit(tmp_path: Path) -> None:
     made = package(tmp_path / "runs")
     made.new_session({"overrides": ["nonsense"]})
-    assert [finding.name for finding in bad(made)] == ["args.json"]
+    assert [finding.path for finding in bad(made)] == ["args.json"]
 
 
 def test_no_package(tmp_path: Path) -> None:

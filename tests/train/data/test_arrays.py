@@ -218,3 +218,9 @@ def test_a_file_that_is_missing(tmp_path: Path) -> None:
     for name in ("x.npy", "x.csv"):
         with pytest.raises(FileNotFoundError, match=name):
             roost.Arrays(tmp_path / name)
+
+
+def test_a_csv_file_of_another_encoding(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes("größe,x\n1,2\n".encode("utf-16"))
+    with pytest.raises(ContractError, match=r"a\.csv .*UTF-8"):
+        roost.Arrays(str(tmp_path / "a.csv"))

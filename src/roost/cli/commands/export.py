@@ -88,7 +88,9 @@ def _export_records(package: Path, kind: str, output: Path | None, *, overwrite:
     from roost.operations.curves.export_records import export_records
 
     exported = export_records(package, kind=kind, output=output, overwrite=overwrite)
-    if torn := exported.torn:
+    if exported.damage:
+        terminal.print_status(f"warning: {terminal.escape_text(exported.damage)}")
+    elif torn := exported.torn:
         lines = "1 line could not be read and is" if torn == 1 else f"{torn} lines could not be read and are"
         terminal.print_status(
             f"{lines} left out; a kill can leave an incomplete last line in each session, which is harmless"

@@ -72,7 +72,7 @@ def command(words: tuple[str, ...], as_json: bool) -> int:
     if as_json:
         import msgspec
 
-        sys.stdout.buffer.write(msgspec.json.encode(rows) + b"\n")
+        sys.stdout.write(terminal.encode_json(msgspec.json.encode(rows)) + "\n")
     elif rows:
         sys.stdout.write(
             "\n".join([*_table([_cells(row) for row in rows]), *_seed_statistics_lines(rows)]) + "\n"

@@ -90,6 +90,8 @@ def _follow(packages: tuple[Path, ...], output: Path | None, names: tuple[str, .
 
 
 def _report_left_out(drawn: PlotResult, names: tuple[str, ...]) -> None:
+    for line in drawn.damaged:
+        terminal.print_status(f"warning: {terminal.escape_text(line)}")
     if drawn.left_out:
         why = "no metric of this name is recorded" if names else "nothing is recorded yet"
         terminal.print_status(terminal.escape_text(f"left out, {why}: {', '.join(drawn.left_out)}"))

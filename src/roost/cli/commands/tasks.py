@@ -73,12 +73,11 @@ def command(all_of_them: bool, states: tuple[str, ...], user: str | None, each: 
         import msgspec
 
         encoded: list[object] = [*rows]
-        if (
-            max(hidden) > 0
-        ):  # in the last task: the list has no place of its own for what concerns it as a whole
+        if max(hidden) > 0:
+            # In the last task: the list has no place of its own for what concerns it as a whole.
             left_out = {"pending": hidden[0], "ended": hidden[1], "fix": "roost tasks --all --json"}
             encoded[-1] = {**msgspec.to_builtins(rows[-1]), "left_out": left_out}
-        sys.stdout.buffer.write(msgspec.json.encode(encoded) + b"\n")
+        sys.stdout.write(terminal.encode_json(msgspec.json.encode(encoded)) + "\n")
         report_lost_daemon(rows)
         return 0
     if not rows:

@@ -152,7 +152,7 @@ S = TypeVar("S", bound=msgspec.Struct)
 def _read_record(path: Path, kind: type[S]) -> S | None:
     try:
         return msgspec.json.decode(safe_read.read(path), type=kind)
-    except (OSError, msgspec.MsgspecError, RecursionError):  # a damaged record names no process
+    except (OSError, ValueError, RecursionError):  # a damaged record names no process
         return None
 
 

@@ -17,6 +17,7 @@ from roost.base.system.worker_protocol import (
     REPORT_VARIABLE,
 )
 from roost.package.package import PackageFolder
+from roost.package.seals import session_seal
 from roost.supervisor.limits import SessionLimits
 from roost.supervisor.session_spec import SessionSpec
 
@@ -104,6 +105,7 @@ def add_session(
         limits=SessionLimits(**plan.limits),
         progress="" if plan.is_command else str(package.progress),
         stacks=str(folder / f"{number}.stacks.txt"),
+        seal=str(session_seal.seal_path(package.path, number)),
         terminal=terminal,
         ranks=plan.ranks,
         restart=plan.restart,

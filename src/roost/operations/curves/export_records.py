@@ -32,6 +32,8 @@ class ExportedRecords:
     """The names of the values, with times and memory (``perf/…``)."""
     torn: int
     """The number of torn lines, which are left out."""
+    damage: str | None
+    """Which rows are evidently missing; None: none, as far as that is seen without `verify`."""
 
 
 def export_records(
@@ -69,7 +71,8 @@ def export_records(
         raise NotFound(no_row if columns.torn else "nothing is recorded yet", where=opened.path)
     names = list(dict.fromkeys(name for row in columns.rows for name in records.values(row)))
     rows = write(opened, columns, names, output)
-    return ExportedRecords(str(output.absolute()), kind, str(opened.path), rows, names, columns.torn)
+    damage = opened.records_damage(columns.torn)
+    return ExportedRecords(str(output.absolute()), kind, str(opened.path), rows, names, columns.torn, damage)
 
 
 def _check_output(output: Path, *, is_folder: bool, overwrite: bool) -> None:
@@ -84,7 +87,7 @@ def _check_output(output: Path, *, is_folder: bool, overwrite: bool) -> None:
         "exists already" if is_replaceable else "exists already, and --overwrite replaces only files",
         setting="-o",
         received=str(output),
-        fix=f"give another name, or {'replace it: --overwrite' if is_replaceable else 'remove it'}",
+        fix="give another name" + (", or replace it: --overwrite" if is_replaceable else ""),
     )
 
 

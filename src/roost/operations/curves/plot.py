@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from types import MappingProxyType
 
 from roost.base import durable
 from roost.base.errors import NotFound, RoostError, UsageError
@@ -20,6 +21,7 @@ from roost.package.records_follower import HistoryFollower
 from roost.package.results import exports
 
 KINDS = ("png", "svg", "pdf")
+_NONE: Mapping[Path, int] = MappingProxyType({})
 _POLL_SECONDS = 0.2
 _UNFINISHED_STATES = ("new", "starting", "running")
 
@@ -35,6 +37,8 @@ class PlotResult:
     """The names of packages that have recorded none of the metrics."""
     step: int
     """The last step in the picture."""
+    damaged: list[str]
+    """For each package of whose rows some are evidently missing, which."""
 
 
 def plot(
@@ -57,7 +61,14 @@ def plot(
         OSError: The picture cannot be written.
     """
     opened, output = _open_packages(packages, output)
-    return _draw(opened, output, _build_picture(opened, names, PackageFolder.records))
+    torn: dict[Path, int] = {}
+
+    def read(package: PackageFolder) -> Columns:
+        columns = package.records()
+        torn[package.path] = columns.torn
+        return columns
+
+    return _draw(opened, output, _build_picture(opened, names, read), torn)
 
 
 def follow(
@@ -161,15 +172,19 @@ def _build_picture(
     return found
 
 
-def _draw(opened: Sequence[PackageFolder], output: Path, found: Picture) -> PlotResult:
+def _draw(
+    opened: Sequence[PackageFolder], output: Path, found: Picture, torn: Mapping[Path, int] = _NONE
+) -> PlotResult:
     from roost.operations.curves import plot_drawing  # matplotlib takes half a second
 
     durable.write(output, plot_drawing.draw(found, output.suffix.removeprefix(".").lower()))
     steps = [step for panel in found.panels for curve in panel.curves for step in curve.steps[-1:]]
+    damages = {one.path.name: one.records_damage(torn.get(one.path, 0)) for one in opened}
     return PlotResult(
         path=str(output.absolute()),
         packages=[str(package.path) for package in opened],
         panels=[panel.name for panel in found.panels],
         left_out=found.left_out,
         step=max(steps, default=0),
+        damaged=[f"{name}: {damage}" for name, damage in damages.items() if damage],
     )

@@ -184,7 +184,7 @@ def _continue_existing(request: RunRequest, plan: TrainingDraft, path: Path) -> 
     try:
         package = package_schema.open_checked(path)
     except NotFound as error:
-        fix = "choose another name, or remove the file or folder"
+        fix = "choose another name"
         raise Refused("a file or folder that is no package has this name", where=path, fix=fix) from error
     different = _differences(plan, package)
     if different:

@@ -52,7 +52,7 @@ def read(package: Path) -> DeterminismSummary | None:
         found = msgspec.json.decode(safe_read.read(package / environment.NAME), type=_Environment)
     except FileNotFoundError:
         return None
-    except (OSError, msgspec.MsgspecError, RecursionError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise DamagedPackage(package, environment.NAME, str(error)) from error
     stack = found.stack
     precisions = {

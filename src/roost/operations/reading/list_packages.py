@@ -121,7 +121,7 @@ def _summarize(path: Path) -> PackageSummary:
 def _read(index: Path, folder: Path) -> dict[str, IndexEntry]:
     try:
         found = msgspec.json.decode(index.read_bytes(), type=_Index)
-    except (OSError, msgspec.DecodeError):
+    except (OSError, ValueError):
         return {}
     return found.entries if found.format == _FORMAT and found.folder == os.fspath(folder) else {}
 

@@ -222,12 +222,25 @@ def analyses(package: Path) -> list[Session]:
     """
     found = analysis_folder.read_all(package / analysis_folder.NAME)
     for one in found:
-        place = f"{analysis_folder.NAME}/{one.number}"
-        request = f"{place}/{analysis_folder.REQUEST}"
-        _require_fields(package, request, one.request, AnalysisSessionRequest)
-        if one.record is not None:
-            _require_fields(package, f"{place}/{analysis_folder.RECORD}", one.record, SessionRecord)
+        _require_analysis(package, one)
     return list(map(_printable_session, found))
+
+
+def analysis_damage(package: Path) -> Iterator[DamagedPackage]:
+    """Yields the error of each analysis whose request or record is not of its schema."""
+    for one in analysis_folder.read_all(package / analysis_folder.NAME):
+        try:
+            _require_analysis(package, one)
+        except DamagedPackage as damage:
+            yield damage
+
+
+def _require_analysis(package: Path, one: Session) -> None:
+    place = f"{analysis_folder.NAME}/{one.number}"
+    request = f"{place}/{analysis_folder.REQUEST}"
+    _require_fields(package, request, one.request, AnalysisSessionRequest)
+    if one.record is not None:
+        _require_fields(package, f"{place}/{analysis_folder.RECORD}", one.record, SessionRecord)
 
 
 def open_checked(path: Path | str, *, to_continue: bool = False) -> PackageFolder:
@@ -261,6 +274,14 @@ def find_damage(package: PackageFolder) -> Iterator[DamagedPackage]:
             _require_session(package.path, session)
         except DamagedPackage as damage:
             yield damage
+
+
+def unreadable_records(package: PackageFolder) -> Iterator[DamagedPackage]:
+    """Yields the error of each session record that cannot be read. Readers and `continue` work without it,
+    see `sessions`."""
+    for session in package.sessions():
+        if session.damage is not None:
+            yield DamagedPackage(package.path, f"sessions/{session.number}.json", session.damage)
 
 
 def settings(package: PackageFolder) -> dict[str, Any]:

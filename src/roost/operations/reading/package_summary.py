@@ -19,6 +19,7 @@ from roost.operations.reading.package_row import PackageSummary
 from roost.operations.reading.package_schema import DamagedPackage
 from roost.package import lineage, live_progress, records
 from roost.package.checkpoints import checkpoint
+from roost.package.package import PackageFolder
 from roost.package.sessions import Session
 
 
@@ -50,7 +51,7 @@ def _summarize_checked(path: Path) -> PackageSummary:
     parent = next(iter(lineage.ancestry_of_request(request)), None)
     return PackageSummary(
         name=package_schema.printable(path.name),
-        state=latest.state if latest else _state_before_sessions(stored_tasks),
+        state=latest.state_shown if latest else _state_before_sessions(stored_tasks),
         step=progress.step if progress else None,
         total_steps=(progress.total_steps or None) if progress else None,
         epoch=progress.epoch if progress else None,
@@ -60,7 +61,8 @@ def _summarize_checked(path: Path) -> PackageSummary:
         started=_started(found[0]) if found else None,
         seconds=sum(_seconds(session, progress) for session in found) if found else None,
         sessions=len(found),
-        error=latest.error if latest and latest.state in ("failed", "crashed") else None,
+        error=(latest.error if latest and latest.state in ("failed", "crashed") else None)
+        or (PackageFolder(path).records_damage() if found else None),
         reason=_reason(latest) if latest else None,
         description=request.get("description"),
         parent=parent.package if parent is not None else None,

@@ -149,6 +149,8 @@ class PackageDetails:
     sessions: list[SessionDetails]
     metrics: Mapping[str, float | None]
     """The newest value of each metric; in JSON a non-finite value is null."""
+    records_damage: str | None
+    """Which rows are evidently missing; None: none, as far as that is seen without `verify`."""
     media: dict[int, int]
     """The number of media files by step."""
     time: TimeBreakdown | None
@@ -204,6 +206,7 @@ def show(package: Path | str) -> PackageDetails:
         determinism=determinism_summary.read(opened.path),
         sessions=[_session(session) for session in found],
         metrics=columns.last(),
+        records_damage=opened.records_damage(columns.torn),
         media=_count_media(opened.path / "media"),
         time=time_breakdown.from_records(columns, after=ancestry[0].step if ancestry else 0),
         skipped=skipped_steps.read(opened.path / skipped_steps.NAME, columns.starts),
@@ -254,7 +257,7 @@ def _session(session: Session) -> SessionDetails:
     record, request = session.recorded, session.request
     return SessionDetails(
         number=session.number,
-        state=session.state,
+        state=session.state_shown,
         exit_code=record.exit_code,
         reason=record.reason,
         error=session.error,

@@ -1,53 +1,366 @@
-"""``verify``: compares every byte of a package with what was written."""
+"""``verify``: whether a package is whole, and what it was when it was written.
+
+What every file is compared with:
+
+- checkpoints, black boxes: the digests of their manifests, which have digests of their own
+- the project's code, args.json: the digests in manifest.json
+- all else that sessions, analyses and predictions wrote: their seals (`roost.package.seals`)
+- records without a seal, of a session that runs or was killed: the rows alone, which have an order
+
+Where there is nothing to compare with, the verdict is "unsealed", with the reason: never "good".
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import time
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
+from typing import Any, Literal
 
+from roost.analysis import analysis_folder
+from roost.base import safe_read
 from roost.base.errors import CheckpointError, NotFound
 from roost.operations import resolve
 from roost.operations.reading import package_schema
 from roost.operations.reading.package_schema import DamagedPackage
-from roost.package import snapshot
+from roost.package import records, resume_gate, snapshot
 from roost.package.checkpoints import checkpoint
+from roost.package.kinds import TaskKind
 from roost.package.package import PackageFolder
+from roost.package.results import predictions
+from roost.package.seals import seal, session_seal
+from roost.package.seals.seal import BrokenSeal, Seal, SealedFile
+from roost.package.sessions import Session
+
+Verdict = Literal["good", "damaged", "missing", "changed", "unsealed"]
+"""good: as it was written; damaged: other bytes; missing: it should exist; changed: code that was edited;
+unsealed: nothing to compare it with, so nothing is known."""
+
+_SEAL_SECONDS = 20.0
+"""How long the guard of a session that has just ended may take to write its seal."""
+_TICK_SECONDS = 0.02
 
 
 @dataclass(frozen=True)
 class Finding:
-    """The result for one item of a package."""
+    """The verdict about one file, or one folder that has a manifest of its own."""
 
     what: str
-    """checkpoint, code, records or settings."""
-    name: str
-    good: bool
-    detail: str
-    """A description of the item, or of its damage."""
+    """settings, code, session, records, output, media, analysis, prediction, checkpoint, black box."""
+    path: str
+    """Relative to the package; a checkpoint's is its folder."""
+    verdict: Verdict
+    reason: str
+    """A description of the file, of its damage, or of the reason why nothing is known about it."""
+
+    @property
+    def is_bad(self) -> bool:
+        """Whether the file is not what was written."""
+        return self.verdict in ("damaged", "missing", "changed")
 
 
 def verify(package: Path | str) -> Iterator[Finding]:
-    """Checks every checkpoint, copied file, record and setting. Changes nothing.
+    """Compares every file of a package with what was written. Changes nothing, and executes nothing.
 
     Yields:
-        A `Finding` for each damaged JSON file (or one for all, if they are good), for each copied file that
-        has changed (or one for all), for the records, and for each checkpoint.
+        A `Finding` for each file; each checkpoint, black box and damage comes as soon as it is known.
 
     Raises:
         NotFound: There is no such package.
     """
     opened = PackageFolder.open(resolve.find_package(package))
-    damages = list(package_schema.find_damage(opened))
-    yield from [_damage_finding(damage) for damage in damages] or [_verify_settings(opened)]
-    if not any(damage.name == "manifest.json" for damage in damages):
-        yield from _verify_code(opened)
-    yield _verify_records(opened)
-    ids = checkpoint.ids(opened.checkpoints) if opened.checkpoints.is_dir() else []
-    for id in ids:
-        yield _verify_checkpoint(checkpoint.checkpoint_folder(opened.checkpoints, id))
+    _await_seal(opened)
+    damages = {
+        damage.name: damage
+        for damage in (*package_schema.find_damage(opened), *package_schema.unreadable_records(opened))
+    }
     if not damages:
+        try:
+            package_schema.settings(opened)
+        except DamagedPackage as damage:
+            damages[damage.name] = damage
+    yield from (Finding(_kind(one.name), one.name, "damaged", one.cause) for one in damages.values())
+    ids = _checkpoint_ids(opened.checkpoints)
+    found = [*_compare_with_seals(opened, damages.keys())]
+    yield from sorted(found, key=lambda one: (one.what, one.verdict))
+    if "manifest.json" not in damages:
+        yield from _compare_code(opened)
+    yield from _verify_folders(opened, analysis_folder.NAME, "analysis")
+    yield from _verify_folders(opened, predictions.NAME, "prediction")
+    for id in ids:
+        yield _verify_checkpoint(checkpoint.checkpoint_folder(opened.checkpoints, id), "checkpoint")
+    if "_package.json" not in damages:
         yield from _missing_checkpoints(opened, ids)
+    for id in _checkpoint_ids(opened.blackbox):
+        yield _verify_checkpoint(checkpoint.checkpoint_folder(opened.blackbox, id), "black box")
+
+
+def _checkpoint_ids(folder: Path) -> list[int]:
+    return checkpoint.ids(folder) if folder.is_dir() else []
+
+
+def _await_seal(package: PackageFolder) -> None:
+    """Waits for the seal of a session that has just ended. Its guard writes it after the record, so that no
+    end of a run waits for it."""
+    deadline = time.monotonic() + _SEAL_SECONDS
+    while time.monotonic() < deadline:
+        found = package.sessions()
+        if not found or found[-1].state in ("starting", "running") or not found[-1].guard_is_alive:
+            return
+        if session_seal.seal_path(package.path, found[-1].number).exists():
+            return
+        time.sleep(_TICK_SECONDS)
+
+
+def _kind(name: str) -> str:
+    folder = name.partition("/")[0]
+    kinds = {"sessions": "session", "records": "records", "media": "media", "profile": "media"}
+    return kinds.get(folder, "output" if name.startswith("_output") else "settings")
+
+
+# --- seals ------------------------------------------------------------------------------------------------
+
+
+def _compare_with_seals(package: PackageFolder, damaged: Iterable[str]) -> Iterator[Finding]:
+    """Compares all files that seals cover, and says of the others why they have none."""
+    seals, found, known = session_seal.read_all(package.path), package.sessions(), set(damaged)
+    newest: dict[str, tuple[int, SealedFile]] = {}
+    for number, one in seals.items():
+        if isinstance(one, BrokenSeal):
+            name = f"sessions/{number}.seal.json"
+            known.add(name)
+            yield Finding("session", name, "damaged", one.message)
+        else:
+            newest.update({name: (number, sealed) for name, sealed in one.files.items()})
+    last_sealed = max((number for number, one in seals.items() if isinstance(one, Seal)), default=0)
+    unsealed = _unsealed_reason(found, last_sealed)
+    present = set(
+        session_seal.coverable_names(package.path, max([0, *seals, *(one.number for one in found)]))
+    )
+    for name in sorted(present | newest.keys(), key=_reading_order):
+        if name in known or not _is_inside(name):
+            continue
+        if name in newest:
+            number, sealed = newest[name]
+            is_open = session_seal.is_rewritten(name) and unsealed is not None
+            yield _compare(package.path, name, name, sealed, _kind(name), unsealed if is_open else None)
+        elif name.endswith(".seal.json"):
+            yield Finding("session", name, "good", "its own digest")
+        else:
+            yield _judge_unsealed(
+                package.path, name, unsealed or f"the seal of session {last_sealed} lacks it"
+            )
+    yield from _missing_records(package, found, newest.keys())
+
+
+def _reading_order(name: str) -> tuple[str, int, str]:
+    number = name.rpartition("/")[2].partition(".")[0]
+    return _kind(name), int(number) if number.isdecimal() and len(number) < 10 else 0, name
+
+
+def _is_inside(name: str) -> bool:
+    """Whether a name in a seal, which any program may have written, is one of a file of the package."""
+    return not name.startswith("/") and "\0" not in name and ".." not in name.split("/")
+
+
+def _compare(
+    root: Path, name: str, shown: str, sealed: SealedFile, what: str, rewritten: str | None = None
+) -> Finding:
+    """Compares one file with its seal.
+
+    Args:
+        rewritten: Why a session after the seal may have rewritten the file; None: none has.
+    """
+    shown = package_schema.printable(shown)
+    difference = seal.damage(root / name, sealed)
+    if difference is not None and rewritten is not None:
+        return Finding(what, shown, "unsealed", rewritten)
+    if difference is not None:
+        return Finding(what, shown, "missing" if difference == "is missing" else "damaged", difference)
+    if sealed.sha256 is None:
+        return Finding(what, shown, "unsealed", "too large to be hashed at the end: only its size is known")
+    return Finding(what, shown, "good", f"{sealed.bytes:,} bytes")
+
+
+def _unsealed_reason(found: list[Session], last_sealed: int) -> str | None:
+    """Returns why there is no seal of the newest session; None if there is one."""
+    if not found:
+        return "no session has ended yet"
+    newest = found[-1]
+    if newest.state in ("starting", "running"):
+        return f"session {newest.number} is running"
+    if newest.number <= last_sealed:
+        return None
+    return (
+        f"session {newest.number} has no seal: an older roost wrote it, its guard was killed, "
+        "or the seal was removed"
+    )
+
+
+def _judge_unsealed(package: Path, name: str, reason: str) -> Finding:
+    """Judges a file without a seal by its content alone, as far as that has an order."""
+    what, shown = _kind(name), package_schema.printable(name)
+    if what == "records":
+        difference = _rows_damage(package / name)
+        if difference is not None:
+            return Finding(what, shown, "damaged", difference)
+    elif name.endswith(".json") and not _is_json(package / name):
+        return Finding(what, shown, "damaged", "is not JSON")
+    return Finding(what, shown, "unsealed", reason)
+
+
+def _is_json(path: Path) -> bool:
+    try:
+        json.loads(safe_read.read(path))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return True
+
+
+def _rows_damage(path: Path) -> str | None:
+    """Returns what cannot be of a records file without a seal. Its last line may be torn: its session may
+    have been killed while it wrote."""
+    try:
+        lines = bytes(safe_read.read(path, max_bytes=records.MAX_BYTES)).split(b"\n")
+    except OSError as error:
+        return f"cannot be read: {error.strerror or error}"
+    rows = [(number, records.decode_row(line)) for number, line in enumerate(lines, 1) if line]
+    torn = [number for number, row in rows if not row]
+    if not any(lines):
+        return "is empty"
+    if "start_step" not in rows[0][1]:
+        return "line 1 is not the beginning of a session"
+    if torn and (len(torn) > 1 or torn[0] != len(lines)):
+        return f"line {torn[0]} is not a row"
+    step = 0
+    for number, row in rows:
+        if "start_step" in row:
+            step = row["start_step"]
+        elif row and row["step"] < step:
+            return f"line {number} is of step {row['step']}, after one of step {step}"
+        elif row:
+            step = row["step"]
+    return None
+
+
+def _missing_records(
+    package: PackageFolder, found: list[Session], sealed: Container[str]
+) -> Iterator[Finding]:
+    """Yields the records that no seal covers and that must have existed: a training that has saved a
+    checkpoint has begun its records before."""
+    saved = {one.session for one in checkpoint.read_manifests(package.checkpoints) if one.step > 0}
+    for session in found:
+        name = f"records/{session.number}.jsonl"
+        is_training = session.request.kind == TaskKind.TRAIN and not session.request.initialize
+        must_exist = session.number in saved and is_training and name not in sealed
+        if must_exist and not (package.path / name).exists():
+            yield Finding("records", name, "missing", "is missing; its session has saved a checkpoint")
+
+
+# --- code -------------------------------------------------------------------------------------------------
+
+
+def _compare_code(package: PackageFolder) -> Iterator[Finding]:
+    manifest = package.manifest
+    files: dict[str, Any] = {**manifest["files"], **manifest.get("own", {})}
+    refused = resume_gate.changed_files(package)
+    for name in sorted(package.changed_files()):
+        del files[name]
+        shown, digest = package_schema.printable(name), snapshot.file_digest(package.path / name)
+        if name not in refused:
+            detail = (
+                "has changed since it was copied, and a session was forced to continue with it; recorded as"
+            )
+            yield Finding(
+                "code", shown, "good", f"{detail} inexact" if digest else f"is gone; {detail} inexact"
+            )
+        else:
+            entry = manifest["files"].get(name) or manifest["own"][name]
+            way = _way_back(package, name, entry)
+            what = "settings" if name in session_seal.LASTING else "code"
+            if digest:
+                yield Finding(what, shown, "changed", f"has changed since it was copied; {way}")
+            else:
+                yield Finding(what, shown, "missing", f"is gone; {way}")
+    for name in sorted(files.keys() - session_seal.LASTING):
+        yield Finding("code", package_schema.printable(name), "good", "as it was copied")
+
+
+def _way_back(package: PackageFolder, name: str, entry: dict[str, Any]) -> str:
+    """Returns how to put a copied file back as it was."""
+    original, copied = package.project / name, package.path / name
+    is_code = name not in session_seal.LASTING
+    if is_code and "link" not in entry and original != copied and snapshot.is_unchanged(original, entry):
+        return f"to put it back: cp {_shell_word(original)} {_shell_word(copied)}"
+    git = package.request.get("git")
+    commit = git.get("commit") if isinstance(git, dict) and not git.get("dirty") else None
+    where = f", or from commit {commit} of the project" if commit and is_code else ""
+    return f"to put it back: take it from a copy of the package{where}"
+
+
+def _shell_word(path: Path) -> str:
+    return quote(str(package_schema.printable(str(path))))
+
+
+def consequences(findings: Iterable[Finding]) -> list[str]:
+    """Returns what the bad findings mean for the next session and for readers, a sentence for each kind."""
+    found = [one for one in findings if one.is_bad]
+    checkpoints = [one for one in findings if one.what == "checkpoint"]
+    kinds = {one.what for one in found}
+    said = []
+    if "code" in kinds:
+        said.append(
+            "the code has changed: `roost continue` refuses without --force, which records it as inexact"
+        )
+    if "checkpoint" in kinds:
+        is_left = any(not one.is_bad for one in checkpoints)
+        said.append(
+            "`roost continue` takes the newest good checkpoint"
+            if is_left
+            else "no checkpoint is good: none to continue"
+        )
+    if kinds & {"records", "media", "output", "analysis", "prediction", "black box"}:
+        said.append("what is read from these files may be wrong; training does not read them")
+    if kinds & {"settings", "session"}:
+        said.append("what the package says about itself may be wrong: take these files from a copy of it")
+    return said
+
+
+# --- folders with a manifest or seal of their own -----------------------------------------------------------
+
+
+def _verify_folders(package: PackageFolder, name: str, what: str) -> Iterator[Finding]:
+    root = package.path / name
+    try:
+        damages = list(package_schema.analysis_damage(package.path)) if what == "analysis" else []
+    except OSError as error:
+        yield Finding(what, name, "damaged", f"cannot be read: {error}")
+        return
+    for damage in damages:
+        yield Finding(what, damage.name, "damaged", damage.cause)
+    for number in predictions.list_numbers(root):
+        yield from _verify_folder(root / str(number), f"{name}/{number}", what)
+
+
+def _verify_folder(folder: Path, name: str, what: str) -> Iterator[Finding]:
+    path = folder / session_seal.FOLDER_SEAL
+    try:
+        found = seal.read(path)
+    except BrokenSeal as error:
+        yield Finding(what, f"{name}/{path.name}", "damaged", error.message)
+        return
+    except FileNotFoundError:
+        reason = (
+            "it has no seal: it is running or was killed, an older roost wrote it, or the seal was removed"
+        )
+        yield Finding(what, name, "unsealed", reason)
+        return
+    for file, sealed in found.files.items():
+        if _is_inside(file):
+            yield _compare(folder, file, f"{name}/{file}", sealed, what)
 
 
 def _missing_checkpoints(package: PackageFolder, ids: list[int]) -> Iterator[Finding]:
@@ -55,50 +368,20 @@ def _missing_checkpoints(package: PackageFolder, ids: list[int]) -> Iterator[Fin
     them."""
     if package.state() not in ("starting", "running"):
         for id in sorted(package.kept_ids() - set(ids)):
-            yield Finding("checkpoint", f"{checkpoint.PREFIX}{id}.ckpt", False, "is gone")
+            yield Finding("checkpoint", f"Checkpoints/{checkpoint.PREFIX}{id}.ckpt", "missing", "is gone")
 
 
-def _verify_checkpoint(path: Path) -> Finding:
+def _verify_checkpoint(path: Path, what: str) -> Finding:
+    name = f"{path.parent.name}/{path.name}"
     try:
         info = checkpoint.verify(path)
     except (CheckpointError, NotFound, OSError) as error:
         if not path.exists():
-            return Finding("checkpoint", path.name, True, "its run removed it just now")
+            return Finding(what, name, "good", "its run removed it just now")
         cause = f"cannot be read: {error}" if isinstance(error, OSError) else error.message
-        return Finding("checkpoint", path.name, False, cause.removeprefix(f"{path.name}: "))
+        return Finding(what, name, "damaged", cause.removeprefix(f"{path.name}: "))
+    if checkpoint.checkpoint_folder(path.parent, info.id) != path:
+        return Finding(what, name, "damaged", f"is a copy of checkpoint {info.id}")
     return Finding(
-        "checkpoint", path.name, True, f"step {info.step}, {len(info.files)} files, {info.size_bytes:,} bytes"
+        what, name, "good", f"step {info.step}, {len(info.files)} files, {info.size_bytes:,} bytes"
     )
-
-
-def _verify_code(package: PackageFolder) -> Iterator[Finding]:
-    manifest = package.manifest
-    changed, forced = package.changed_files(), package.forced_changes()
-    for name in changed:
-        digest = snapshot.file_digest(package.path / name)
-        good = forced.get(name) == digest
-        detail = "has changed since it was copied" if digest else "is gone"
-        known = ", and a session was forced to continue with it; recorded as inexact" if good else ""
-        yield Finding("code", package_schema.printable(name), good, detail + known)
-    if not changed:
-        yield Finding("code", "", True, f"{len(manifest['files'])} files as they were copied")
-
-
-def _verify_records(package: PackageFolder) -> Finding:
-    columns = package.records()
-    # A session that was killed while it wrote leaves at most one torn line; more of them are damage.
-    good = columns.torn <= len(package.sessions())
-    torn = f", {columns.torn} torn lines" if columns.torn else ""
-    return Finding("records", "", good, f"{len(columns.rows)} rows{torn}")
-
-
-def _damage_finding(damage: DamagedPackage) -> Finding:
-    return Finding("settings", damage.name, False, damage.cause)
-
-
-def _verify_settings(package: PackageFolder) -> Finding:
-    try:
-        package_schema.settings(package)
-    except DamagedPackage as damage:
-        return _damage_finding(damage)
-    return Finding("settings", "", True, f"{len(package.sessions())} sessions")

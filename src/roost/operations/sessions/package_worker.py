@@ -24,6 +24,7 @@ from roost.operations.sessions.session_request import limits_of_attended, start_
 from roost.package import sessions
 from roost.package.checkpoints import selection
 from roost.package.package import PackageFolder
+from roost.package.seals import session_seal
 
 
 def start_package_worker(
@@ -35,6 +36,7 @@ def start_package_worker(
     number: int = 1,
     lock_fd: int | None = None,
     session_cards: SessionCards = SessionCards(),  # noqa: B008  - immutable
+    is_kept: bool = True,
 ) -> StartedWorker:
     """Writes a request into a folder and starts a worker for it. The worker ends when this process is gone.
 
@@ -46,6 +48,7 @@ def start_package_worker(
         number: The number of the analysis, for messages.
         lock_fd: Holds the lock that protects the folder from `scratch_folder.remove_abandoned`.
         session_cards: The cards of the worker.
+        is_kept: Whether the folder remains after the worker, and is sealed.
 
     Raises:
         CardsBusy: Another process has taken its card meanwhile.
@@ -73,6 +76,7 @@ def start_package_worker(
             leases=leases,
             limits=limits_of_attended(settings.limits if settings else LimitSettings()),
             stacks=str(place / analysis_folder.STACKS),
+            seal=str(place / session_seal.FOLDER_SEAL) if is_kept else "",
         )
     return StartedWorker(running, process)
 
@@ -134,6 +138,12 @@ def worker_on_package(
             cause = error.strerror or error
             raise Refused(f"the folder cannot be written: {cause}", where=parent, fix=fix) from error
         worker = start_package_worker(
-            package, place, request, settings, lock_fd=lock_fd, session_cards=session_cards
+            package,
+            place,
+            request,
+            settings,
+            lock_fd=lock_fd,
+            session_cards=session_cards,
+            is_kept=False,
         )
         yield stack.enter_context(killed_at_exit(worker))

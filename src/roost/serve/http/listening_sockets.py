@@ -116,7 +116,7 @@ def _remove_stale_socket(path: Path) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(found.st_mode) or found.st_uid != os.geteuid():
-        raise Refused("this is not a socket of this user", where=path, fix="remove it")
+        raise Refused("this is not a socket of this user", where=path, fix="name another path for the socket")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         try:
             probe.connect(str(path))

@@ -22,6 +22,7 @@ A loop without a Trainer calls `Checkpoints.save`: it copies, and its thread doe
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -259,8 +260,17 @@ class Checkpointer:
             )
             raise TrainingError(
                 f"the last checkpoint could not be written: {error}",
-                fix=f"free disk space, then run `roost continue`; it {begins}",
+                fix=f"{_fix_of(error)}, then run `roost continue`; it {begins}",
             ) from error
         if not is_reported:
             print(f"checkpoint not written: {error}; training continues, older ones are intact", flush=True)
         return False
+
+
+def _fix_of(error: OSError) -> str:
+    """Returns what to do so that the next session can save."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "free disk space"
+    if error.errno in (errno.EPERM, errno.EACCES, errno.EROFS):
+        return "make the package's Checkpoints writable"
+    return "repair the disk or its mount"

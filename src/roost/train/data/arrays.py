@@ -224,8 +224,12 @@ def _source_name(source: ArraySource) -> str:
 
 def _read_csv(path: Path) -> dict[str, np.ndarray[Any, Any]]:
     """Returns the columns of a csv file by the names in its header; int64 if all values are integers."""
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        names, *rows = [row for row in csv.reader(file) if row] or [[]]
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            names, *rows = [row for row in csv.reader(file) if row] or [[]]
+    except (UnicodeDecodeError, csv.Error) as error:
+        fix = "save it as UTF-8, with a header line and numbers"
+        raise ContractError(f"{path} cannot be read as csv: {error}", fix=fix) from None
     for number, row in enumerate(rows, 2):
         if len(row) != len(names):
             raise ContractError(

@@ -23,6 +23,7 @@ from roost.package.checkpoints.checkpoint import Manifest
 from roost.package.live_progress import PHASES, ProgressFile
 from roost.package.package import PackageFolder
 from roost.package.results import predictions
+from roost.package.seals import session_seal
 from roost.package.setting_locations import setting_locations
 from roost.project import native_project
 from roost.project.contract import Runner
@@ -95,6 +96,7 @@ def predict(package: PackageFolder, folder: Path) -> str:
     )
     body = msgspec.json.format(msgspec.json.encode(meta), indent=1) + b"\n"
     durable.write_new(folder / _RESULT / predictions.META_FILE, [body])
+    session_seal.write_folder_seal(folder / _RESULT)
     output = Path(request["output"]) if request["output"] else None
     final = predictions.commit(folder / _RESULT, folder.parent, output)
     durable.write(folder / analysis_folder.RESULT, json.dumps({"folder": str(final)}).encode())

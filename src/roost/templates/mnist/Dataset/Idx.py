@@ -47,5 +47,5 @@ def read_idx(path: Path, *, sample: tuple[int, ...]) -> Tensor:
 
 
 def _damaged(path: Path, problem: str) -> roost.RoostError:
-    fix = "delete the file and run again; if the error remains, correct the file's line in mnist.sha256"
+    fix = "rename the file and run again; if the error remains, correct the file's line in mnist.sha256"
     return roost.RoostError(f"{path.name} {problem}", where=path, fix=fix)
