@@ -110,21 +110,22 @@ class _Pass:
         )
         cards.add_groups([group for group in groups.groups.values() if group.shape.cards])
         cpu.add_groups([group for group in groups.groups.values() if not group.shape.cards])
-        for group in groups.groups.values():
-            if group.host_share.mb or (group.shape.cards and group.host_share != NO_SHARE):
-                self.only_cores_of_cpu_tasks = False
-                if never := wait_reasons.host_too_small(group.host_share, self.state.rules):
-                    group.reason = f"{IMPOSSIBLE}: {never}"
-        by_cores, by_cards = UserCharges(self._cores_held), UserCharges(self.running_tasks.charges)
-        for level in sorted({*cpu.levels, *cards.levels}):
-            offers = [
-                functools.partial(cpu.offer_tasks, by_cores, self._select_for_cpu, self._place_on_cpu),
-                functools.partial(cards.offer_tasks, by_cards, self._select, self._place),
-            ]
-            if cards.oldest_on_host(level) < cpu.oldest_on_host(level):
-                offers.reverse()
+        offers = [
+            functools.partial(
+                cpu.offer_tasks, UserCharges(self._cores_held), self._select_for_cpu, self._place_on_cpu
+            ),
+            functools.partial(
+                cards.offer_tasks, UserCharges(self.running_tasks.charges), self._select, self._place
+            ),
+        ]
+        if self._find_shared_requests(groups):
+            for level in sorted({*cpu.levels, *cards.levels}):
+                are_cards_first = cards.oldest_on_host(level) < cpu.oldest_on_host(level)
+                for offer in reversed(offers) if are_cards_first else offers:
+                    offer(levels=[level])
+        else:
             for offer in offers:
-                offer(levels=[level])
+                offer()
         reasons = groups.reasons()
         for placement in self.placements:
             del reasons[placement.task]
@@ -138,6 +139,19 @@ class _Pass:
             first_blocked=reservation.task.id if reservation is not None else None,
             first_blocked_start=reservation.start if reservation is not None else None,
         )
+
+    def _find_shared_requests(self, groups: TaskGroups) -> bool:
+        """Returns whether a pending task takes more of the host than the cores of a task without a card, and
+        sets the wait reasons of those for which the host is too small."""
+        found = False
+        for group in groups.groups.values():
+            share = group.host_share
+            if share is not NO_SHARE and (share.mb or group.shape.cards):
+                found = True
+                if never := wait_reasons.host_too_small(share, self.state.rules):
+                    group.reason = f"{IMPOSSIBLE}: {never}"
+        self.only_cores_of_cpu_tasks = not found
+        return found
 
     def _preemptions(self) -> tuple[str, ...]:
         for_cards = () if self.reservation is None else self.reservation.preemptions
@@ -255,7 +269,7 @@ class _Pass:
             if reason is None:
                 found = self.free_capacity.find(shape, self._all_barred(outlasts, barred))
                 if found is not None:
-                    if group.host_share == NO_SHARE or self._may_have_share(task, group, found):
+                    if group.host_share is NO_SHARE or self._may_have_share(task, group, found):
                         return self._allocate(task, group, found)
                     return None
                 reason = self._blocking_reason(task, group, outlasts, barred)
@@ -330,7 +344,7 @@ class _Pass:
         )
         if found is None:
             return False
-        if group.host_share != NO_SHARE:
+        if group.host_share is not NO_SHARE:
             free_at = math.inf if found.start is None else found.start
             start = self.host.reserve(task, group.host_share, not_before=free_at)
             if not found.preemptions:
@@ -348,7 +362,7 @@ class _Pass:
         cards = tuple([occupancy.card.id for occupancy in occupancies])
         started = msgspec.structs.replace(task, cards=cards, reserved_mb=mb, started=self.now)
         self.free_capacity.allocate(occupancies, shape, started)
-        if group.host_share != NO_SHARE:
+        if group.host_share is not NO_SHARE:
             self.host.allocate(task, group.host_share, group.seconds)
         self.may_fit.clear()
         self._add_placement(task, Placement(task.id, cards, mb))

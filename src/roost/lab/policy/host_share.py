@@ -17,6 +17,8 @@ class HostShare(NamedTuple):
     def from_need(cls, need: ResourceRequest) -> HostShare:
         """Returns the share of a resource request. A task that names no number of cores counts as one core,
         or none if it has cards; one that names no memory counts as none."""
+        if need.cores is None and need.host_memory_mb is None:
+            return NO_SHARE if need.cards else ONE_CORE
         by_default = 0 if need.cards else 1
         return cls(by_default if need.cores is None else need.cores, need.host_memory_mb or 0)
 
@@ -31,4 +33,4 @@ class HostShare(NamedTuple):
         return HostShare(self.cores - other.cores, self.mb - other.mb)
 
 
-NO_SHARE = HostShare(0, 0)
+NO_SHARE, ONE_CORE = HostShare(0, 0), HostShare(1, 0)

@@ -170,7 +170,7 @@ class QueueOrder:
         none does."""
         groups = self._levels.get(level, ())
         return min(
-            [tasks[0].submitted for group, tasks in groups if group.host_share != NO_SHARE], default=inf
+            [tasks[0].submitted for group, tasks in groups if group.host_share is not NO_SHARE], default=inf
         )
 
     def offer_tasks(

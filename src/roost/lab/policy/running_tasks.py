@@ -80,7 +80,7 @@ class RunningTasks:
         for task in tasks:
             if task.sweep is not None:
                 self.sweeps[task.sweep] += 1
-            if not task.need.cards or HostShare.from_need(task.need) != NO_SHARE:
+            if HostShare.from_need(task.need) is not NO_SHARE:
                 self.on_host[task.id] = task
             if task.cards:
                 self._on_cards[task.id] = task, task.user, self.card_share(task)

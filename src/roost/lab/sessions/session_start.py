@@ -32,6 +32,7 @@ def start_session(
     *,
     cards: Sequence[str] | None = None,
     leases: Leases | None = None,
+    core_ids: Sequence[int] = (),
     deadline: float | None = None,
     token: str | None = None,
 ) -> SessionStart:
@@ -44,6 +45,7 @@ def start_session(
         plan: The plan of the session.
         cards: The value of CUDA_VISIBLE_DEVICES, as a list; None: that of the plan's environment.
         leases: The leases of these cards, whose descriptors the supervisor gets like that of the lock.
+        core_ids: As in `SessionSpec`.
         deadline: When the session must have ended, in unix seconds.
         token: As in `SessionSpec`, for a plan that already uses the token; None: a new one.
 
@@ -51,7 +53,9 @@ def start_session(
         OSError: The request file cannot be written.
         RoostError: The supervisor did not start.
     """
-    spec = add_session(package, plan, cards=cards, leases=leases, deadline=deadline, token=token)
+    spec = add_session(
+        package, plan, cards=cards, leases=leases, core_ids=core_ids, deadline=deadline, token=token
+    )
     # No notice for a run inside another run, which is part of it, or for one with a debugger at a terminal.
     spec = spec._replace(is_noticed=REPORT_VARIABLE not in plan.env and not spec.terminal)
     return SessionStart(spec.session, guard_start.start_session(spec, lock_fd=lock_fd))
@@ -63,6 +67,7 @@ def add_session(
     *,
     cards: Sequence[str] | None = None,
     leases: Leases | None = None,
+    core_ids: Sequence[int] = (),
     deadline: float | None = None,
     added: Mapping[str, Any] | None = None,
     token: str | None = None,
@@ -79,9 +84,11 @@ def add_session(
         OSError: The request file cannot be written.
     """
     token = token or secrets.token_hex(16)
-    body = {**plan.request, **(added or {}), "token": token}
+    bound = {"core_ids": list(core_ids)} if core_ids else {}
+    body = {**plan.request, **(added or {}), **bound, "token": token}
     number = package.new_session(body, is_durable=False)
-    return _spec(package, number, plan, token, cards, leases, deadline)
+    spec = _spec(package, number, plan, token, cards, leases, deadline)
+    return spec._replace(core_ids=tuple(core_ids))
 
 
 def _spec(
