@@ -28,7 +28,13 @@ def threads(one: Task, *, cores: int, count: int = 4) -> str | None:
 
 @pytest.mark.parametrize(
     ("gpus", "gb", "cores", "count", "share"),
-    [(1, None, 16, 4, "4"), (2, None, 16, 4, "8"), (1, 49, 16, 1, "8"), (1, None, 2, 4, "1"), (1, 24.5, 2, 1, "1")],
+    [
+        (1, None, 16, 4, "4"),
+        (2, None, 16, 4, "8"),
+        (1, 49, 16, 1, "8"),
+        (1, None, 2, 4, "1"),
+        (1, 24.5, 2, 1, "1"),
+    ],
 )
 def test_it_is_that_of_the_cards(gpus: int, gb: float | None, cores: int, count: int, share: str) -> None:
     """Four tasks on four cards, or on the four quarters of one, have a thread each on two cores."""

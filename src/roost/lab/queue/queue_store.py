@@ -282,7 +282,8 @@ class QueueStore(history.QueueHistory):
                     raise ConcurrentChange(reason)
             card_assignments.assign(connection, task.id, [card.id for card in cards], mb)
             holds = {"cards": tuple(card.id for card in cards), "reserved_mb": mb if cards else None}
-            on = ", ".join(f"GPU {card.number}" for card in cards) or task.need.cores_text or "no card"
+            given = [*(f"GPU {card.number}" for card in cards), *filter(None, [task.need.host_text])]
+            on = ", ".join(given) or "no card"
             text = f"{on}; attempt {task.attempt + 1}"
             self._replace(task, STARTING, {**now, **holds}, text)
             return self._task(task.id)

@@ -53,7 +53,9 @@ class TaskRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The name of the sweep; None: derived from the names of its tasks."""
     num_cards: int
     cores: int | None
-    """CPU cores of a task without cards; None: counts as one."""
+    """CPU cores that the task requests; None: a task without cards counts as one."""
+    host_memory_mb: int | None
+    """Memory of the host that the task requests; None: none is kept for it."""
     memory_mb: int | None
     """Memory of each card, reserved or requested; None: the whole card."""
     whole: bool
@@ -251,6 +253,7 @@ def _row(task: Task, short: Mapping[str, str], reason: str, now: float) -> TaskR
         short=short[task.id],
         num_cards=need.cards,
         cores=need.cores,
+        host_memory_mb=need.host_memory_mb,
         memory_mb=task.reserved_mb if task.cards else need.memory_mb,
         reason=reason,
         whole=need.whole,

@@ -130,16 +130,23 @@ def require_satisfiable(needs: Sequence[ResourceRequest]) -> None:
         has_amounts = any(need.cards or need.cores or need.host_memory_mb for need in needs)
         if not store.settings().get(RULES_KEY) and not has_amounts:
             return  # the default rules let every such task run, and the imports below take 20 ms
-        from roost.lab.policy.wait_reasons import impossible
+        from roost.lab.policy.host_share import HostShare
+        from roost.lab.policy.wait_reasons import host_too_small, impossible
         from roost.lab.scheduling.site_rules import read_rules
 
         rules = read_rules(store)
     cards = inventory.read_cards() if any(need.cards for need in needs) else []
     for need in dict.fromkeys(needs):
         why = impossible(need, cards, rules)
-        if why is not None:
-            fix = "request less; `roost devices` lists what tasks may have, and changes it"
-            raise Refused(f"the task could never start: it {why}", fix=fix)
+        if why is None:
+            continue
+        share = HostShare.from_need(need)
+        fix = "`roost devices` lists the cards"
+        if share.cores > rules.cores:
+            fix = "`roost devices --cores N` or `any` raises the cores for tasks"
+        elif host_too_small(share, rules) is not None:
+            fix = "`roost devices --host-memory MB` or `any` raises the memory for tasks"
+        raise Refused(f"the task could never start: it {why}", fix=f"request less; {fix}")
 
 
 def with_previous_share(options: TaskOptions, package: Path) -> tuple[TaskOptions, list[str]]:
@@ -150,26 +157,24 @@ def with_previous_share(options: TaskOptions, package: Path) -> tuple[TaskOption
         options: With a known number of cards.
         package: The folder of the package.
     """
-    if options.whole or options.memory_mb is not None:
-        kept = {"cpus", "host_memory_mb"}
-    else:
-        kept = {"cpus", "host_memory_mb", "memory_mb"} if options.gpus else {"cpus", "host_memory_mb"}
-    kept -= {name for name in kept if getattr(options, name) is not None}
     try:
         with lab.open_queue() as store:
             before = store.find(str(package)).need
     except NotFound:  # the package was never a task
         return options, []
+    if bool(before.cards) != bool(options.gpus):
+        return options, []
     changes, notes = dict[str, Any](), list[str]()
-    if "memory_mb" in kept and (before.whole or before.memory_mb is not None):
+    is_share_given = options.whole or options.memory_mb is not None
+    if not is_share_given and (before.whole or before.memory_mb is not None):
         changes |= {"whole": before.whole, "memory_mb": before.memory_mb}
         mb = before.memory_mb
         share = "whole cards" if mb is None else f"{format_memory(mb)} of each card"
         notes.append(_share_note(share, "-m" if mb is None else "-m or --whole"))
-    if "cpus" in kept and before.cores is not None:
+    if options.cpus is None and before.cores is not None:
         changes["cpus"] = before.cores
         notes.append(_share_note(before.cores_text, "--cpus"))
-    if "host_memory_mb" in kept and before.host_memory_mb is not None:
+    if options.host_memory_mb is None and before.host_memory_mb is not None:
         changes["host_memory_mb"] = before.host_memory_mb
         notes.append(_share_note(f"{format_memory(before.host_memory_mb)} of host memory", "--host-memory"))
     return msgspec.structs.replace(options, **changes), notes

@@ -145,7 +145,7 @@ def _state_line(task: Task, numbers: Mapping[str, int], *, never_starts: bool = 
     if task.state in ENDED:
         return _end_line(task)
     cards = [f"GPU {numbers[card]}" if card in numbers else card for card in task.cards]
-    on = join_names(cards) or task.need.cores_text
+    on = join_names([*cards, *filter(None, [task.need.host_text])])
     where = f"on {on}" if on else "without a card"
     if task.reserved_mb is not None:
         where = f"with {format_memory(task.reserved_mb)} {where}"

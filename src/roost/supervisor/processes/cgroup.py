@@ -58,7 +58,7 @@ def create(token: str) -> str | None:
 
 def limit_memory(path: str, num_bytes: int) -> bool:
     """Limits the memory of an empty group: with more the kernel kills all of its processes. Returns False
-    where the groups above leave that to nobody."""
+    where the groups above do not allow it."""
     try:
         _write(f"{path}/memory.max", b"%d" % num_bytes)
         _write(f"{path}/memory.oom.group", b"1")
