@@ -37,6 +37,9 @@ _RESERVATION_FACTOR, _PEAK_FACTOR, _REQUESTED_FACTOR = 1.5, 1.2, 1.1
 """The next reservation is at least so much of the last one, of the peak, and of the peak with the allocation
 that failed: it needed at least that."""
 
+UNKNOWN_MEMORY = "its memory use is not known yet: it is measured on a whole card"
+"""The reason of a reservation of whole cards."""
+
 
 @dataclass(frozen=True, slots=True)
 class MemoryReservation:
@@ -68,7 +71,7 @@ def predict_memory(
         return found
     if declared_mb is not None:
         return MemoryReservation(declared_mb, "as requested")
-    return MemoryReservation(None, "its memory use is not known yet: it is measured on a whole card")
+    return MemoryReservation(None, UNKNOWN_MEMORY)
 
 
 def _from_same_scale(rows: Sequence[MemoryPeak], similar: SimilarRuns) -> MemoryReservation | None:

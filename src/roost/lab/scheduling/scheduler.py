@@ -268,7 +268,14 @@ class Scheduler:
                 try:
                     task = tasks[placement.task]
                     marked.append(
-                        self._store.start(task, chosen, placement.mb, most_per_card=most, spare_mb=spare)
+                        self._store.start(
+                            task,
+                            chosen,
+                            placement.mb,
+                            most_per_card=most,
+                            spare_mb=spare,
+                            memory_reason=self._expectations.memory_reason(task),
+                        )
                     )
                 except ConcurrentChange:
                     waits[placement.task] = (
