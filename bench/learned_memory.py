@@ -9,11 +9,11 @@ whole card; each later one gets what `roost.lab.memory.memory_prediction` predic
 is at least what the run uses. The last row of the table is for runs with another batch size, predicted by a
 line through two runs.
 
-The second table is for sweeps of twenty tasks, one after another, whose settings matter (batch size, width) or
-do not (an own one that is another number in each task, dropout, lr), for a second sweep of the same project
-after an edit of the code, and for tasks of their own after these. Each width has its own a and b. An edit
-leaves the memory as it is in four of five cases, else it multiplies it by 0.8 to 1.25. A run that does not get
-enough runs again on a whole card, and is measured there.
+The second table is for sweeps of twenty tasks, one after another, whose settings matter (batch size, width)
+or do not (an own one that is another number in each task, dropout, lr), for a second sweep of the same
+project after an edit of the code, and for tasks of their own after these. Each width has its own a and b. An
+edit leaves the memory as it is in four of five cases, else it multiplies it by 0.8 to 1.25. A run that does
+not get enough runs again on a whole card, and is measured there.
 
 The third table is for first runs that a user reserved too little memory for: a tenth to nine tenths of what
 they use, on machines of 24 GB cards, with or without an 80 GB card. Runs that fit on no card are not counted.
