@@ -104,11 +104,10 @@ class ResourceRequest(Struct, frozen=True, kw_only=True, gc=False, cache_hash=Tr
         return f"{self.cores} core{'s' if self.cores > 1 else ''}" if self.cores else ""
 
     @property
-    def host_text(self) -> str:
-        """The requested part of the host as ``2 cores and 4.0 GB of host memory``; empty if none is
-        requested."""
+    def host_texts(self) -> list[str]:
+        """The requested part of the host: ``2 cores`` and ``4.0 GB of host memory``, as far as requested."""
         memory = "" if self.host_memory_mb is None else f"{format_memory(self.host_memory_mb)} of host memory"
-        return " and ".join(filter(None, (self.cores_text, memory)))
+        return [text for text in (self.cores_text, memory) if text]
 
 
 class TaskOptions(Struct, frozen=True, kw_only=True):

@@ -100,7 +100,11 @@ class LocalExecutor:
                 held.close()
 
         def finish() -> None:
-            coming.wait_until_recorded()
+            try:
+                coming.wait_until_recorded()
+            except BaseException:
+                self._cores.pop(task.id, None)
+                raise
             if isinstance(coming.guard, ForkedGuard):
                 coming.guard.close()
             else:
@@ -113,6 +117,8 @@ class LocalExecutor:
     def poll(self, task: Task) -> AttemptStatus:
         """Implements `Executor.poll`, by the records of the package."""
         status = self._read_status(task)
+        if status.state not in (RUNNING, STARTING):
+            self._cores.pop(task.id, None)
         self._reap(task)
         return status
 
@@ -136,7 +142,6 @@ class LocalExecutor:
             self._note_cores(task, found.request.core_ids)
         else:
             self._last_running.pop(task.id, None)
-            self._cores.pop(task.id, None)
         if status.is_lost:
             end_abandoned(package)
         if status.state in ENDED:

@@ -285,8 +285,7 @@ class QueueStore(history.QueueHistory):
                     raise ConcurrentChange(reason)
             card_assignments.assign(connection, task.id, [card.id for card in cards], mb)
             holds = {"cards": tuple(card.id for card in cards), "reserved_mb": mb if cards else None}
-            given = [*(f"GPU {card.number}" for card in cards), *filter(None, [task.need.host_text])]
-            on = ", ".join(given) or "no card"
+            on = ", ".join([*(f"GPU {card.number}" for card in cards), *task.need.host_texts]) or "no card"
             text = f"{on}; attempt {task.attempt + 1}"
             if memory_reason and cards:
                 share = "whole cards" if mb is None else f"{format_memory(mb)} of each card"

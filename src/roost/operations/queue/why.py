@@ -154,7 +154,7 @@ def _state_line(
     if task.state in ENDED:
         return _end_line(task)
     cards = [f"GPU {numbers[card]}" if card in numbers else card for card in task.cards]
-    on = join_names([*cards, *filter(None, [task.need.host_text])])
+    on = join_names([*cards, *task.need.host_texts])
     where = f"on {on}" if on else "without a card"
     if task.reserved_mb is not None:
         where = f"with {format_memory(task.reserved_mb)} {where}"

@@ -105,6 +105,9 @@ def plan_ranks(
         Refused: This machine does not have these devices.
     """
     _check_nodes(ranks)
+    if ranks.cores is not None and ranks.cores > (has := cpu_cores.usable_cores()):
+        what = f"this machine has {has} core{'s' * (has > 1)} for it"
+        raise Refused(what, setting="--cpus", received=ranks.cores, fix="request less, or leave it out")
     choice = _LayoutChoice(ranks, settings, device, where)
     if choice.strategy == "single":
         return _one_process(choice)

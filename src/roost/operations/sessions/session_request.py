@@ -134,7 +134,7 @@ def _start_with_leases(
         lock_fd,
         plan,
         cards=None if request.device == "cpu" else cards,
-        core_ids=_free_cores(request.cores),
+        core_ids=free_cores(request.cores),
         leases=leases if leases.fds else None,
         deadline=deadline.at,
         token=token,
@@ -194,7 +194,7 @@ def session_plan(body: SessionRequest, settings: Settings) -> SessionPlan:
     )
 
 
-def _free_cores(count: int | None) -> tuple[int, ...]:
+def free_cores(count: int | None) -> tuple[int, ...]:
     """Returns cores for a session at a terminal: those to which no other process is bound, as far as there
     are any."""
     return () if count is None else cpu_cores.choose_cores(count, taken=cpu_cores.bound_cores())
