@@ -9,7 +9,13 @@ whole card; each later one gets what `roost.lab.memory.memory_prediction` predic
 is at least what the run uses. The last row of the table is for runs with another batch size, predicted by a
 line through two runs.
 
-The second table is for first runs that a user reserved too little memory for: a tenth to nine tenths of what
+The second table is for sweeps of twenty tasks, one after another, whose settings matter (batch size, width)
+or do not (an own one that is another number in each task, dropout, lr), for a second sweep of the same
+project after an edit of the code, and for tasks of their own after these. Each width has its own a and b. An
+edit leaves the memory as it is in four of five cases, else it multiplies it by 0.8 to 1.25. A run that does
+not get enough runs again on a whole card, and is measured there.
+
+The third table is for first runs that a user reserved too little memory for: a tenth to nine tenths of what
 they use, on machines of 24 GB cards, with or without an 80 GB card. Runs that fit on no card are not counted.
 An attempt that runs out of memory has reached 50 to 100 % of its reservation when an allocation exceeds it.
 """
@@ -21,7 +27,9 @@ import random
 from dataclasses import dataclass, field
 
 from roost.devices.resource_request import ResourceRequest
+from roost.lab.memory.memory_features import MemoryFeatures, memory_features
 from roost.lab.memory.memory_prediction import OutOfMemory, predict_memory, request_after_out_of_memory
+from roost.lab.memory.run_comparison import RunComparison, SimilarRuns
 from roost.lab.queue.history import MemoryPeak
 
 
@@ -33,6 +41,8 @@ class ReservationCount:
     whole: int = 0
 
     def row(self, name: str) -> str:
+        if not self.over:
+            return f"| {name} | 0 | | | {self.whole} |"
         held = sum(one >= 0 for one in self.over) / len(self.over) * 100
         mean = sum(self.over) / len(self.over) * 100
         return f"| {name} | {len(self.over):,} | {held:.2f} | {mean:.1f} | {self.whole} |"
@@ -58,11 +68,86 @@ class Job:
 
 def compare(counted: ReservationCount, earlier: list[MemoryPeak], used: MemoryPeak) -> None:
     """Counts one reservation, predicted from the runs before it."""
-    predicted = predict_memory(earlier, scale=used.scale, device="H100", ranks=1, declared_mb=None)
+    count_reservation(counted, SimilarRuns(earlier), used)
+
+
+def count_reservation(counted: ReservationCount, similar: SimilarRuns, used: MemoryPeak) -> None:
+    predicted = predict_memory(similar, scale=used.scale)
     if predicted.mb is None:
         counted.whole += 1
     else:
         counted.over.append(predicted.mb / (used.peak_mb + used.overhead_mb) - 1)
+
+
+class Project:
+    """A project whose runs differ in settings, some of which matter, and in their code."""
+
+    def __init__(self, random_: random.Random) -> None:
+        self._random = random_
+        self._jobs = {width: Job(random_) for width in (64, 128, 256)}
+        self._code, self._edits, self.factor = "c0", 0, 1.0
+
+    def edit(self) -> None:
+        self._edits += 1
+        self._code = f"c{self._edits}"
+        if self._random.random() < 0.2:
+            self.factor *= self._random.uniform(0.8, 1.25)
+
+    def features(self, sweep: str, batch: int, **settings: object) -> tuple[MemoryFeatures, float]:
+        given = {"width": 128, "dropout": 0.1, "nap": 0, **settings}
+        values = {"model": given, "data": {"batch_size": batch}, "precision": "bf16"}
+        features, scale = memory_features(values, family="project", code=self._code, sweep=sweep)
+        assert scale is not None
+        return features, scale
+
+    def run(self, features: MemoryFeatures, batch: int, width: int) -> MemoryPeak:
+        peak = self._jobs[width].run(0, batch)
+        return peak._replace(key=features.to_text(), peak_mb=peak.peak_mb * self.factor)
+
+
+SWEEPS: dict[str, dict[str, tuple[object, ...]]] = {
+    "an own number": {},
+    "an own number, dropout": {"dropout": (0.0, 0.1, 0.5)},
+    "an own number, batch": {"batch": (16, 64, 128)},
+    "an own number, width": {"width": (64, 128, 256)},
+}
+
+
+def run_tasks(
+    project: Project, random_: random.Random, earlier: list[MemoryPeak], name: str, *, sweep: str, count: int
+) -> ReservationCount:
+    """Runs tasks one after another, each with the memory that those before it have shown."""
+    counted = ReservationCount()
+    for _ in range(count):
+        chosen = {key: random_.choice(values) for key, values in SWEEPS[name].items()}
+        batch, width = int(str(chosen.pop("batch", 32))), int(str(chosen.get("width", 128)))
+        features, scale = project.features(sweep, batch, nap=random_.random(), lr=random_.random(), **chosen)
+        used = project.run(features, batch, width)
+        assert used.scale == scale
+        count_reservation(counted, RunComparison(earlier[-128:]).similar_to(features), used)
+        earlier.append(used)
+    return counted
+
+
+def sweeps(jobs: int, random_: random.Random) -> None:
+    """Prints the table of sweeps."""
+    print("\n| settings that vary | reservations | hold, % | over, mean % | whole cards |")
+    print("|---|---|---|---|---|")
+    for name in SWEEPS:
+        rows = [ReservationCount() for _ in range(3)]
+        for _ in range(jobs):
+            project, earlier = Project(random_), list[MemoryPeak]()
+            found = [run_tasks(project, random_, earlier, name, sweep="s1", count=20)]
+            project.edit()
+            found.append(run_tasks(project, random_, earlier, name, sweep="s2", count=20))
+            found.append(run_tasks(project, random_, earlier, name, sweep="", count=5))
+            for row, one in zip(rows, found, strict=True):
+                row.over += one.over
+                row.whole += one.whole
+        for row, what in zip(
+            rows, ("a sweep", "another one after an edit", "tasks of their own"), strict=True
+        ):
+            print(row.row(f"{name}: {what}"))
 
 
 CARD_MB, LARGE_MB = 24_064, 80_282
@@ -132,6 +217,7 @@ def main() -> None:
         print(by_run[number].row(f"{number} run{'' if number == 1 else 's'}"))
     print(later.row("3 runs and more"))
     print(line.row("2 runs of other batches"))
+    sweeps(max(1, arguments.jobs // 20), random_)
     out_of_memory(arguments.jobs, random_)
 
 

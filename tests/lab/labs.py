@@ -36,6 +36,7 @@ def options(need: ResourceRequest | None, **wanted: Any) -> TaskOptions:
     return TaskOptions(
         gpus=need.cards,
         cpus=need.cores,
+        host_memory_mb=need.host_memory_mb,
         memory_mb=need.memory_mb,
         whole=need.whole,
         time_limit=need.time_limit,

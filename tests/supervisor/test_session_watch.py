@@ -196,3 +196,34 @@ def test_a_disk_without_holes_is_reported_once(session: Session, monkeypatch: py
         assert watch.growth_fds == []
     assert "not supported" in (record.fields.output_not_cut or "")
     assert session.output.read_bytes().count(b"limits.output_mb") == 1
+
+
+TAKES = """
+import mmap
+kept = []
+def take(mb, kind=mmap.MAP_PRIVATE):
+    kept.append(mmap.mmap(-1, mb << 20, kind))
+    for page in range(0, mb << 20, mmap.PAGESIZE): kept[-1][page] = 1
+"""
+
+
+def test_who_takes_more_of_the_host_than_requested_is_killed(session: Session, messages: Messages) -> None:
+    """All processes together: a child has most of it. None is asked to save, which takes memory too."""
+    code = f"{DEAF}{TAKES}take(40)\nif os.fork() == 0: take(80)\nforever()"
+    child = session.start_limited(code, host_memory_mb=100, grace_seconds=60.0)
+    assert child.wait(60) == 1
+    record = session.record()
+    assert (record["state"], record["exit_code"], record["reason"]) == ("failed", 1, "oom_host")
+    assert "100 MB" in record["error"] and "--host-memory 150MB" in record["error"]
+    messages.check(re.sub(r"took .* MB", "<measured>", record["error"]))
+    assert record["error"] in session.output.read_text()
+    assert record["peak_tree_memory_mb"] > 100 and not (session.folder / "asked").exists()
+
+
+def test_pages_that_processes_share_count_once_for_the_limit(session: Session) -> None:
+    """Three processes share 60 MB after a fork: 180 MB by the sum of their resident sets."""
+    code = f"{TAKES}take(60)\nfor _ in range(2):\n    if os.fork() == 0: forever()\n"
+    code += "import time; time.sleep(3); end('succeeded', 0, 'done')"
+    assert session.start_limited(code, host_memory_mb=130).wait(60) == 0
+    record = session.record()
+    assert record["state"] == "succeeded" and record["peak_tree_memory_mb"] > 130

@@ -49,6 +49,7 @@ class ResourceArguments(TypedDict, total=False):
 
     gpus: int | None
     cpus: int | None
+    host_memory_mb: int | None
     memory_mb: int | None
     whole: bool
     strategy: StrategyName | None
@@ -97,6 +98,7 @@ class ClientMethods:
         foreign: Literal["avoid", "fit", "ignore"] | None = None,
         keep_free_mb: int | None = None,
         cores: int | Literal["any"] | None = None,
+        host_memory_mb: int | Literal["any"] | None = None,
     ) -> ApiRequest[Cards]:
         """Changes how the lab uses the cards; arguments that are left out change nothing.
 
@@ -105,11 +107,12 @@ class ClientMethods:
             most_per_card: The maximum number of tasks on a card.
             foreign: How cards with foreign processes, which have no lease, are used.
             keep_free_mb: Memory of each card that no task gets, in MB.
-            cores: The number of cores for tasks without cards.
+            cores: The number of cores for all tasks.
+            host_memory_mb: Memory of the machine that tasks may request together, in MB.
         """
         return post(
             "/devices", Cards, allowed=allowed, most_per_card=most_per_card, foreign=foreign,
-            keep_free_mb=keep_free_mb, cores=cores,
+            keep_free_mb=keep_free_mb, cores=cores, host_memory_mb=host_memory_mb,
         )  # fmt: skip
 
     @operation

@@ -389,6 +389,8 @@ def _check_removals(layers: Sequence[Layer]) -> None:
                 fix=did_you_mean(key, dict.fromkeys(known)).strip() or "remove this line",
             )
         values = _apply_layer(values, layer)
+
+
 def _real_path(path: Path, included_at: object) -> str:
     """Returns the path without links. Raises ConfigError for a link that leads to itself."""
     try:

@@ -30,7 +30,7 @@ from msgspec import Meta
 from roost.base import durable
 from roost.devices import lease_files, shared_folder
 from roost.devices.lease_files import WANTS_FOLDER
-from roost.devices.resource_request import MAX_CARDS, MemoryMb
+from roost.devices.resource_request import MAX_CARDS
 
 MAX_DEMANDS = 64
 """Demands in one file: other queues do not yet consider those after them."""
@@ -49,7 +49,7 @@ class CardDemand(msgspec.Struct, frozen=True, kw_only=True):
     """The demand of one task that would start now if the cards were free."""
 
     cards: Annotated[int, Meta(ge=1, le=MAX_CARDS)]
-    mb: MemoryMb | None = None
+    mb: Annotated[int, Meta(ge=1, le=2**40)] | None = None
     """Memory of each card in MB; None: whole cards."""
     least_mb: Annotated[int, Meta(ge=0, le=2**40)] = 0
     """The least memory of a whole card in MB."""

@@ -3,8 +3,7 @@
 ::
 
     TaskOptions       as the caller gives them: options of `roost submit`, parameters of HTTP routes, keywords
-                      of the Python client; their limits, defaults and descriptions are declared here (the
-                      command line alone asks for 64 MB at least)
+                      of the Python client; their limits, defaults and descriptions are declared here
     ResourceRequest   the part about the machine, complete: stored with the task, read by the policy
 """
 
@@ -15,10 +14,16 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from roost.base.strategy import StrategyName
+from roost.base.text.byte_sizes import format_memory
 
 HIGHEST_PRIORITY = 1_000_000
 MAX_CARDS = 4096
-OPTIONS_OF_OTHER_NAMES = {"memory_mb": "-m", "retries": "--retry"}
+MIN_CARD_MEMORY_MB = 64
+"""Smallest memory request for a card. A process on a card needs several times as much before its first
+tensor."""
+MIN_HOST_MEMORY_MB = 64
+"""Smallest memory request for the host, for the same reason."""
+OPTIONS_OF_OTHER_NAMES = {"memory_mb": "-m", "host_memory_mb": "--host-memory", "retries": "--retry"}
 """The command-line options of the fields of `TaskOptions`, where they are not the field's name."""
 
 TaskName = Annotated[str, Meta(min_length=1, max_length=255)]
@@ -27,9 +32,25 @@ _TaskNames = Annotated[tuple[TaskName, ...], Meta(max_length=1000)]
 # Limits, units and descriptions; a description is also the help of the command-line option and of the HTTP
 # parameter.
 CardCount = Annotated[int, Meta(ge=0, le=MAX_CARDS, description="How many cards; default: as in the config.")]
-CoreCount = Annotated[int, Meta(ge=1, le=4096, description="Cores of a task without cards; default: 1.")]
+CoreCount = Annotated[
+    int,
+    Meta(ge=1, le=4096, description="CPU cores for the task alone; without cards the default is 1."),
+]
 MemoryMb = Annotated[
-    int, Meta(ge=1, le=2**40, description="Memory of each card in MB; the card can be shared.")
+    int,
+    Meta(
+        ge=MIN_CARD_MEMORY_MB,
+        le=2**40,
+        description="Memory of each card in MB; the card can be shared.",
+    ),
+]
+HostMemoryMb = Annotated[
+    int,
+    Meta(
+        ge=MIN_HOST_MEMORY_MB,
+        le=2**40,
+        description="Memory of the machine in MB, for all processes of the task; with more it ends.",
+    ),
 ]
 Whole = Annotated[bool, Meta(description="Do not share the cards.")]
 Strategy = Annotated[StrategyName, Meta(description="How the processes share the work.")]
@@ -64,7 +85,10 @@ class ResourceRequest(Struct, frozen=True, kw_only=True, gc=False, cache_hash=Tr
     cards: int = 0
     """The number of cards; 0 for a task on the CPU."""
     cores: int | None = None
-    """CPU cores of a task without cards; None: it counts as one core."""
+    """CPU cores that the task has alone; None: it shares the cores that no task has alone, and counts as one
+    core if it has no cards."""
+    host_memory_mb: int | None = None
+    """Memory of the machine that its processes may use together; None: no limit, and none is kept for it."""
     memory_mb: int | None = None
     """Memory on each card. None: whole cards, until the need is known from earlier runs."""
     whole: bool = False
@@ -85,6 +109,12 @@ class ResourceRequest(Struct, frozen=True, kw_only=True, gc=False, cache_hash=Tr
         """The cores as ``2 cores``; empty if none are requested."""
         return f"{self.cores} core{'s' if self.cores > 1 else ''}" if self.cores else ""
 
+    @property
+    def host_texts(self) -> list[str]:
+        """The requested part of the host: ``2 cores`` and ``4.0 GB of host memory``, as far as requested."""
+        memory = "" if self.host_memory_mb is None else f"{format_memory(self.host_memory_mb)} of host memory"
+        return [text for text in (self.cores_text, memory) if text]
+
 
 class TaskOptions(Struct, frozen=True, kw_only=True):
     """The resources that a caller requests for a task, and the conditions of its start."""
@@ -92,6 +122,7 @@ class TaskOptions(Struct, frozen=True, kw_only=True):
     gpus: CardCount | None = None
     """None: as in its settings; one, if the machine has any, where these name no number."""
     cpus: CoreCount | None = None
+    host_memory_mb: HostMemoryMb | None = None
     memory_mb: MemoryMb | None = None
     """None: the memory known from earlier runs, or whole cards."""
     whole: Whole = False
@@ -115,6 +146,7 @@ class TaskOptions(Struct, frozen=True, kw_only=True):
         return ResourceRequest(
             cards=self.gpus or 0,
             cores=self.cpus,
+            host_memory_mb=self.host_memory_mb,
             memory_mb=self.memory_mb,
             whole=self.whole,
             time_limit=self.time_limit,

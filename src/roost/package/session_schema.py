@@ -171,7 +171,15 @@ class SessionRequest(JsonFields):
     restart: int = 0
     """How many times the guard may restart the run automatically."""
 
+    # --- about the host, by the operation or by the lab
+    cores: int | None = None
+    """The number of CPU cores that were requested; None: all that the session may use."""
+    host_memory_mb: int | None = None
+    """The memory of the machine that its processes may use together, in MB; None: no limit."""
+
     # --- at the start
+    core_ids: list[int] = []
+    """The CPU cores to which its processes are bound; empty: all."""
     token: str | None = None
     """As in `SessionSpec`: marks the processes of the session."""
 

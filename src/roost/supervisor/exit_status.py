@@ -9,6 +9,7 @@ import signal
 from typing import NamedTuple
 
 from roost.base.errors import INTERRUPTED_EXIT_CODE, STOPPED_EXIT_CODE
+from roost.base.system.worker_protocol import OUT_OF_HOST_MEMORY
 
 PEER_FAILED = "peer"
 """The reason of a rank that failed only because another rank is gone."""
@@ -57,6 +58,8 @@ def judge_outcome(
             report.
     """
     reported = final_report(report)
+    if limit is not None and limit.reason == OUT_OF_HOST_MEMORY:
+        return reported if reported is not None and reported.state == "succeeded" else limit
     if is_command and (
         reported is None or reported.reason != NOT_STARTED
     ):  # the command may be a roost with a worker of its own

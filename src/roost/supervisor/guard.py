@@ -13,6 +13,7 @@ supervisor continues and records it: ending the run would lose more.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 
@@ -50,6 +51,9 @@ def main(warm: WarmWorker | None = None) -> int:
             os.setsid()
         spec = SessionSpec.from_json(sys.stdin.buffer.read())
         process_title.set_title("guard", spec.package)
+        if spec.core_ids:
+            with contextlib.suppress(OSError):  # a core is no longer there: the session has all of them
+                os.sched_setaffinity(0, spec.core_ids)
         return _run_with_notice(spec, warm) if spec.is_noticed else run_session(spec, warm)
     except (OSError, ValueError, TypeError) as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
@@ -106,6 +110,8 @@ def _run_one_session(spec: SessionSpec, warm: WarmWorker | None) -> int:
     exit code."""
     began = time.monotonic()
     group = cgroup.create(spec.token) if spec.cgroup else None
+    if group is not None and spec.limits.host_memory_mb is not None:
+        cgroup.limit_memory(group, spec.limits.host_memory_mb << 20)
     guard_pid, supervisor_pid = os.getpid(), os.fork()
     if supervisor_pid == 0:
         _run_supervisor(Supervisor(spec, group=group, guard_pid=guard_pid, warm=warm))

@@ -19,6 +19,9 @@ class SessionLimits(NamedTuple):
     """How long the session may take to end after a limit has asked it to stop; then it is killed."""
     peer_seconds: float = 5.0
     """How long the other ranks may take to end after one has failed; then they are killed."""
+    host_memory_mb: int | None = None
+    """The memory of the machine that all processes of the session may use together; with more they are
+    killed. None: no limit."""
     core_bytes: int = limit_defaults.CORE_MB * 2**20
     """The largest core file of each process of the session."""
     output_bytes: int = limit_defaults.OUTPUT_MB * 2**20

@@ -15,7 +15,7 @@ import os
 import signal
 from typing import TYPE_CHECKING
 
-from roost.base.system.worker_protocol import OUT_OF_MEMORY
+from roost.base.system.worker_protocol import OUT_OF_HOST_MEMORY, OUT_OF_MEMORY
 from roost.supervisor import worker_process
 from roost.supervisor.exit_status import (
     NOT_STARTED,
@@ -125,7 +125,7 @@ class RankProcesses:
         """
         shared = self._shared_environment()
         self._group = group
-        if self._spec.is_command:
+        if self._spec.is_command or self._spec.limits.host_memory_mb is not None:
             from roost.supervisor.monitoring import out_of_memory
 
             self._oom_kills_at_start = out_of_memory.count_oom_kills(group)
@@ -242,6 +242,7 @@ class RankProcesses:
         that failed, else of rank 0. For the arguments see `roost.supervisor.exit_status.judge_outcome`."""
         rank = self._first_cause()
         assert rank.status is not None
+        limit = limit or self._host_limit()
         found = judge_outcome(
             rank.report,
             rank.status,
@@ -266,6 +267,18 @@ class RankProcesses:
             )
         is_own = found.state in ("failed", "crashed") and found.reason != (limit.reason if limit else None)
         return found._replace(error=self._error_text(rank, found)) if is_own else found
+
+    def _host_limit(self) -> SessionOutcome | None:
+        """Returns the outcome if the kernel has killed a process at the session's own memory limit."""
+        before, after = self._oom_kills_at_start, self._oom_kills_at_end
+        limit_mb = self._spec.limits.host_memory_mb
+        if limit_mb is None or before is None or after is None or not (before.are_own and after.are_own):
+            return None
+        if after.number <= before.number:
+            return None
+        from roost.supervisor.monitoring.memory_peak import exceeded
+
+        return exceeded(limit_mb, "were killed by the kernel when they requested more")
 
     def memory_peak(self) -> CardMemory | None:
         """Returns the card memory of the largest rank; None: no rank has reported it."""
@@ -300,7 +313,8 @@ class RankProcesses:
         """Returns the first cause if the session's output does not contain it yet."""
         report = final_report(self.ranks[0].report)
         is_printed = report is not None and report.state == "failed" and report.error == end.error
-        is_printed = is_printed or not self._has_peers or end.reason == STALLED  # `SessionWatch` printed it
+        is_printed = is_printed or not self._has_peers
+        is_printed = is_printed or end.reason in (STALLED, OUT_OF_HOST_MEMORY)  # `SessionWatch` printed it
         # No rank prints these two reasons itself.
         is_printed = is_printed and end.reason not in (PEER_FAILED, NOT_STARTED)
         return None if is_printed or end.state not in ("failed", "crashed") else end.error

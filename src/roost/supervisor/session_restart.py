@@ -18,7 +18,7 @@ import signal
 import time
 
 from roost.base.errors import INTERRUPTED_EXIT_CODE, STOPPED_EXIT_CODE
-from roost.base.system.worker_protocol import DEADLINE_VARIABLE, OUT_OF_MEMORY
+from roost.base.system.worker_protocol import DEADLINE_VARIABLE, OUT_OF_HOST_MEMORY, OUT_OF_MEMORY
 from roost.package.session_schema import SessionRequest, process_fields
 from roost.supervisor import signals
 from roost.supervisor.exit_status import PEER_FAILED, STALLED, SessionOutcome
@@ -26,7 +26,7 @@ from roost.supervisor.output.output_file import rank_output_path
 from roost.supervisor.session_record import SessionRecordFile, initial_fields
 from roost.supervisor.session_spec import SessionSpec
 
-_RETRIED_REASONS = ("exception", OUT_OF_MEMORY, PEER_FAILED, STALLED)
+_RETRIED_REASONS = ("exception", OUT_OF_MEMORY, OUT_OF_HOST_MEMORY, PEER_FAILED, STALLED)
 """The reasons of failures that may not occur again. A wrong setting is none of them."""
 _MAX_PAUSE_SECONDS = 30.0
 

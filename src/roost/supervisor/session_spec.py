@@ -49,6 +49,8 @@ class SessionSpec(NamedTuple):
     lease_fds: tuple[int, ...] = ()
     """Inherited descriptors that hold the leases of the cards. Guard and supervisor keep them; the worker
     gets none, since processes that it leaves behind must not keep a card."""
+    core_ids: tuple[int, ...] = ()
+    """The CPU cores to which all processes of the session are bound; empty: all."""
     ranks: tuple[dict[str, str], ...] = ()
     """The environment variables of each rank of this machine, in addition to ``env``; empty: a single
     worker."""
@@ -77,6 +79,6 @@ class SessionSpec(NamedTuple):
         """Reads a spec. Raises ValueError or TypeError if the text is not one."""
         fields = json.loads(text)
         fields["limits"] = SessionLimits(**fields.get("limits", {}))
-        for name in ("ranks", "lease_fds"):
+        for name in ("ranks", "lease_fds", "core_ids"):
             fields[name] = tuple(fields.get(name, ()))
         return cls(**fields)

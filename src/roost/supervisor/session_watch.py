@@ -41,7 +41,7 @@ class SessionWatch:
         now = self.next_tick = self._touch_leases_at = time.monotonic()
         self._wall_end = now + limits.wall_seconds if limits.wall_seconds is not None else None
         self._caps = [OutputCap(fd, limits.output_bytes) for fd in output_fds]
-        self._peak = ProcessTreePeak(os.getpid())
+        self._peak = ProcessTreePeak(os.getpid(), limits.host_memory_mb)
         # A user at the terminal may pause for any time.
         self._stall: stall_watch.StallWatch | None = None
         if limits.stall_seconds is not None and not spec.terminal:
@@ -52,7 +52,9 @@ class SessionWatch:
         `next_tick` (monotonic seconds) or whenever something else happened."""
         if now < self.next_tick:
             return None
-        self._peak.sample(now)
+        if (exceeded := self._peak.sample(now)) is not None:
+            write_line(self._workers.output_fd, exceeded.error or "")
+            return exceeded
         self.next_tick = now + min(map(self._check_output, [*self._caps]), default=1.0)
         if self._spec.lease_fds:
             self._touch_leases(now)

@@ -22,6 +22,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from roost.base.system import prctl
+from roost.base.system.worker_protocol import OUT_OF_HOST_MEMORY
 from roost.supervisor import signals, worker_process
 from roost.supervisor.exit_status import PEER_FAILED, SessionOutcome
 from roost.supervisor.output.output_file import open_output, write_line
@@ -190,6 +191,9 @@ class Supervisor:
         limit = self._watch.tick(now)
         if limit is not None and self._limit is None:
             self._limit = limit
+            if limit.reason == OUT_OF_HOST_MEMORY:  # to save takes memory, too, which other tasks need
+                self._kill_all()
+                return
             self._kill_at = now + self.spec.limits.grace_seconds
             self._workers.request_stop()
         if self._kill_at is not None and now >= self._kill_at:

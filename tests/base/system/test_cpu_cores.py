@@ -70,3 +70,31 @@ def test_a_quota_of_version_1(tmp_path: Path, text: str, number: int) -> None:
     mounts = VERSION_1.format(tmp_path) + VERSION_2.format("/", tmp_path / "unified")
     groups = "4:memory:/x\n3:cpu,cpuacct:/job\n0::/\n"
     assert cpu_cores.usable_cores(proc=proc(tmp_path, mounts, groups)) == number
+
+
+def bound(folder: Path, pid: int, cores: str, *, memory: bool = True) -> None:
+    """A process as /proc shows it."""
+    (folder / str(pid)).mkdir()
+    resident = "VmRSS:\t  12 kB\n" if memory else ""
+    (folder / str(pid) / "status").write_text(f"Name:\tx\n{resident}Cpus_allowed_list:\t{cores}\n")
+
+
+def test_cores_that_processes_are_bound_to(tmp_path: Path) -> None:
+    for pid, cores in enumerate(["0-15", "0-31", "2-4,9", "2-4,9", "5,40", "40"], 1):
+        bound(tmp_path, pid, cores)
+    bound(tmp_path, 50, "7", memory=False)  # a thread of the kernel
+    (tmp_path / "60").mkdir()
+    (tmp_path / "60" / "status").write_text("it has just ended")
+    assert cpu_cores.bound_cores(processes=tmp_path) == {frozenset({2, 3, 4, 9}), frozenset({5})}
+
+
+def test_the_cores_with_the_fewest_holders_are_chosen() -> None:
+    assert cpu_cores.choose_cores(2, taken=[]) == (0, 1)
+    assert cpu_cores.choose_cores(2, taken=[(0, 1), {2}]) == (3, 4)
+    assert cpu_cores.choose_cores(15, taken=[(0, 1), (0,)]) == tuple(range(1, 16)), "the least taken"
+    assert cpu_cores.choose_cores(16, taken=[]) == cpu_cores.choose_cores(99, taken=[]) == (), "all"
+
+
+def test_a_system_without_affinity(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "sched_setaffinity")
+    assert cpu_cores.choose_cores(1, taken=[]) == () and cpu_cores.bound_cores() == set()

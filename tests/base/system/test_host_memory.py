@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from roost.base.system.host_memory import available_bytes
+from roost.base.system.host_memory import available_bytes, total_bytes
 
 MEMINFO = "MemTotal:       1000 kB\nMemFree:         100 kB\nMemAvailable:    600 kB\n"
 
@@ -77,3 +77,13 @@ def test_the_narrowest_of_the_groups_above_counts(tmp_path: Path) -> None:
     group(tmp_path / "groups" / "jobs" / "one", max=10_000, current=1_000)
     group(tmp_path / "groups" / "jobs", max=20_000, current=15_000)
     assert left(found) == 5_000
+
+
+def test_all_of_it(tmp_path: Path) -> None:
+    meminfo, proc = machine(tmp_path)
+    assert total_bytes(meminfo=meminfo, proc=proc) == 1000 * 1024
+    group(tmp_path / "groups", max=500 * 1024)
+    assert total_bytes(meminfo=meminfo, proc=proc) == 500 * 1024
+    group(tmp_path / "groups", max="max")
+    assert total_bytes(meminfo=meminfo, proc=proc) == 1000 * 1024
+    assert total_bytes(meminfo=tmp_path / "none", proc=tmp_path / "none") is None

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from roost.cli.commands.devices import _rows
+from roost.cli.commands.devices import _host_row, _rows
 from roost.operations.devices.devices import CardStatus, ForeignProcess, LeaseOnCard, TaskOnCard
+from roost.operations.devices.host_status import HostStatus
 from tests.cli.programs import roost
 from tests.messages import Messages
 
@@ -111,12 +112,33 @@ def test_nonsense_is_refused(options: tuple[str, str]) -> None:
 
 def test_a_machine_without_gpus(messages: Messages) -> None:
     done = roost("devices", ROOST_DEVICES="cpu")
-    assert (done.returncode, done.stdout) == (0, "")
-    assert re.fullmatch(r"[^\d]*: \d+\n", done.stderr)
-    done = roost("devices", "--cores", "3", ROOST_DEVICES="cpu")
-    assert done.stderr.endswith(": 3\n")
+    _, host = done.stdout.splitlines()
+    assert done.returncode == 0 and host.startswith("host ")
+    done = roost("devices", "--cores", "3", "--host-memory", "2GB", ROOST_DEVICES="cpu")
+    assert "3 cores" in done.stdout.splitlines()[1]
     messages.check(done.stderr)
-    assert ": 3\n" in roost("devices").stderr
+    assert ": 3 cores, 2.0 GB\n" in roost("devices").stderr
+    shown = json.loads(roost("devices", "--host-memory", "any", "--json").stdout)
+    assert shown["host"]["memory_mb"] == shown["host"]["total_memory_mb"] > 2048
+
+
+def test_what_tasks_have_of_the_host(messages: Messages) -> None:
+    usual = {
+        "cores": 16, "cores_given": 0, "busy_cores": 4.0, "memory_mb": 60 * 1024, "memory_given_mb": 0,
+        "memory_used_mb": 16 * 1024, "total_memory_mb": 64 * 1024,
+    }  # fmt: skip
+    row = _host_row(HostStatus(**usual))  # type: ignore[arg-type]
+    assert row == ["host", "16 cores", "16.0 GB", "64.0 GB", "25%", "", "", ""]
+    given = {
+        **usual,
+        "cores_given": 6,
+        "memory_given_mb": 20 * 1024,
+        "busy_cores": None,
+        "memory_used_mb": None,
+    }
+    row = _host_row(HostStatus(**given))  # type: ignore[arg-type]
+    assert row[2] == row[4] == "" and "6 cores, 20.0 GB" in row[6]
+    messages.check(row[6])
 
 
 def test_a_list_that_is_given_twice_is_refused_and_nothing_is_changed() -> None:

@@ -112,12 +112,23 @@ def test_cores_and_the_end_of_others(
     assert (first.need.cores, second.need.cores) == (None, 1)
     with pytest.raises(NotFound, match="nowhere"):
         submit("-CPU", "--after-any", "nowhere", "--", "true")
-    with pytest.raises(UsageError, match=r"--cpus: .*-CPU") as misused:
-        submit("--cpus", "1", "--", "true")
-    messages.check(misused.value)
     with pytest.raises(Refused, match="100000 cores"):
         submit("-CPU", "--cpus", "100000", "--", "true")
+    with pytest.raises(Refused, match="--host-memory") as refused:
+        submit("--host-memory", "100000GB", "--", "true")
+    messages.check(re.sub(r"tasks may have .* here", "tasks may have <this> here", str(refused.value)))
     assert len(here.tasks()) == 2
+
+
+def test_a_task_with_cards_requests_cores_and_memory_of_the_host(here: Lab) -> None:
+    assert submit("--gpus", "1", "--cpus", "1", "--host-memory", "512MB", "--", "true") == 0
+    (task,) = here.tasks()
+    assert (task.need.cards, task.need.cores, task.need.host_memory_mb) == (1, 1, 512)
+    with here.store() as store:
+        plan = store.task(task.id).plan
+    assert plan["limits"]["host_memory_mb"] == 512
+    with pytest.raises(UsageError, match=r"--host-memory: .* too little"):
+        submit("--host-memory", "8", "--", "true")
 
 
 def test_a_package_goes_on_after_another_task(here: Lab) -> None:

@@ -17,7 +17,7 @@ from tests.messages import Messages
 from tests.operations.packages import package, project
 
 NOTHING: dict[str, Any] = {
-    **dict.fromkeys(("devices", "strategy", "rendezvous", "time_limit")),
+    **dict.fromkeys(("devices", "strategy", "rendezvous", "time_limit", "cpus", "host_memory")),
     **dict.fromkeys(("ddp", "fsdp", "several_cards"), False),
     "num_nodes": 1,
     "restart": 0,
@@ -30,6 +30,7 @@ NOTHING: dict[str, Any] = {
         ({}, RankRequest()),
         ({"devices": "2"}, RankRequest(devices=2)),
         ({"devices": "0,2"}, RankRequest(devices=[0, 2])),
+        ({"cpus": 3, "host_memory": "8GB"}, RankRequest(cores=3, host_memory_mb=8192)),
         ({"devices": "0,"}, RankRequest(devices=[0])),
         ({"devices": "auto", "ddp": True}, RankRequest(devices="auto", strategy="ddp")),
         ({"fsdp": True, "strategy": "fsdp"}, RankRequest(strategy="fsdp")),

@@ -252,3 +252,40 @@ def test_a_record_that_no_supervisor_has_written_is_read_all_the_same(
     else:
         assert status.reason == reason
     assert status.ended is not None and (status.started is None) == ("started" in said)
+
+
+def bound(lab: Lab, local: LocalExecutor, cores: int | None, script: str = FOREVER) -> Task:
+    task = lab.task(script, need=ResourceRequest(cores=cores))
+    task = msgspec.structs.replace(task, attempt=1, state=STARTING)
+    local.start(task, [])()
+    return msgspec.structs.replace(task, state=RUNNING, session=newest(task))
+
+
+def cores_of(task: Task) -> list[int]:
+    record = record_of(task)
+    found = {frozenset(os.sched_getaffinity(record[name])) for name in ("guard_pid", "pid", "worker_pid")}
+    (own,) = found
+    return sorted(own)
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core cannot be divided")
+def test_cores_are_given_once(lab: Lab, local: LocalExecutor) -> None:
+    """A task with cores of its own, another one, and one that requests none; after a restart of the daemon,
+    too. Once the first has ended, its core is free again."""
+    all_cores = sorted(os.sched_getaffinity(0))
+    first = bound(lab, local, 1)
+    rest = bound(lab, local, None)
+    assert len(cores_of(first)) == 1 and cores_of(rest) == sorted({*all_cores} - {*cores_of(first)})
+    later = LocalExecutor()
+    assert later.poll(first).state == RUNNING
+    second = bound(lab, later, 1)
+    assert cores_of(second) != cores_of(first)
+    whole = bound(lab, local, len(all_cores))
+    assert cores_of(whole) == all_cores
+    for one, starter in ((first, local), (rest, local), (second, later), (whole, local)):
+        starter.request_stop(one, now=True)
+        end_of(starter, one)
+    free = bound(lab, local, None)
+    assert cores_of(free) == all_cores
+    local.request_stop(free, now=True)
+    end_of(local, free)

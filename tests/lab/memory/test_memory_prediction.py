@@ -9,46 +9,53 @@ import pytest
 from roost.devices.resource_request import ResourceRequest
 from roost.lab.memory.memory_prediction import (
     OutOfMemory,
-    memory_profile,
     percentile,
     predict_memory,
     request_after_out_of_memory,
 )
+from roost.lab.memory.run_comparison import SimilarRuns
 from roost.lab.queue.history import MemoryPeak
 from tests.messages import Messages
 
 
-def peaks(*found: tuple[float | None, float], device: str = "H100", ranks: int = 1) -> list[MemoryPeak]:
+def peaks(*found: tuple[float | None, float]) -> list[MemoryPeak]:
     """One row for each scale and peak; the driver takes 400 MB."""
-    return [MemoryPeak("key", scale, mb, 400.0, ranks, device, at) for at, (scale, mb) in enumerate(found)]
+    return [MemoryPeak("key", scale, mb, 400.0, 1, "H100", at) for at, (scale, mb) in enumerate(found)]
 
 
 def given(
     rows: list[MemoryPeak], *, scale: float | None = 32.0, declared_mb: int | None = None, **other: Any
 ) -> int | None:
-    known = {"device": "H100", "ranks": 1, **other}
-    return predict_memory(rows, scale=scale, declared_mb=declared_mb, **known).mb
+    return predict_memory(SimilarRuns(rows, **other), scale=scale, declared_mb=declared_mb).mb
 
 
 def test_nothing_known_is_a_whole_card_or_what_was_asked(messages: Messages) -> None:
     assert given([]) is None and given([], declared_mb=9000) == 9000
-    messages.check(predict_memory([], scale=None, device="H100", ranks=1, declared_mb=None).reason)
+    messages.check(predict_memory(SimilarRuns(), scale=None).reason)
 
 
 def test_the_margin_shrinks_with_each_run(messages: Messages) -> None:
     same = (32.0, 10_000.0)
     assert [given(peaks(*[same] * count)) for count in (1, 2, 3, 9)] == [11_900, 11_400, 10_900, 10_900]
     assert given(peaks(same), declared_mb=20_000) == 11_900  # measured goes before guessed
-    why = predict_memory(peaks(same, same), scale=32.0, device="H100", ranks=1, declared_mb=None).reason
+    why = predict_memory(SimilarRuns(peaks(same, same)), scale=32.0).reason
     assert "2" in why
     messages.check(why)
 
 
-def test_only_the_newest_runs_of_this_model_and_these_ranks_count() -> None:
+def test_the_margin_grows_where_the_runs_differ(messages: Messages) -> None:
+    same = (32.0, 10_000.0)
+    assert [given(peaks(*[same] * 3), widening=widening) for widening in (1.0, 1.1)] == [10_900, 11_950]
+    two = peaks((16.0, 3_000.0), (64.0, 9_000.0))
+    assert given(two, scale=32.0, widening=1.1) == 6_450
+    for rows in (peaks(same), two):
+        found = SimilarRuns(rows, 1.1, "of its sweep")
+        messages.check(predict_memory(found, scale=32.0).reason)
+
+
+def test_only_the_newest_runs_count() -> None:
     old = [(32.0, 11_000.0)] * 5 + [(32.0, 10_000.0)] * 8
     assert given(peaks(*old)) == 10_900
-    assert given(peaks((32.0, 10_000.0)), device="A100") is None
-    assert given(peaks((32.0, 10_000.0)), ranks=2) is None
     assert given(peaks((None, 10_000.0)), scale=None) == 11_900
 
 
@@ -67,33 +74,6 @@ def test_other_scales_are_a_line() -> None:
     assert given(two[:1], scale=32.0) is None
     assert given(peaks((16.0, 9_000.0), (64.0, 3_000.0))) is None
     assert given(peaks((1.0, 100.0), (2.0, 9_000.0), (3.0, 300.0)), scale=4.0) is None
-
-
-def test_a_profile_leaves_out_what_does_not_matter() -> None:
-    settings = {
-        "seed": 0,
-        "data": {"batch_size": 64, "num_workers": 2},
-        "optimizers": {"main": {"class": "torch.optim.AdamW", "lr": 1e-3}},
-        "precision": "bf16",
-        "model": {"width": 8},
-    }
-
-    def key(code: str = "digest", **changed: Any) -> tuple[str, float | None]:
-        return memory_profile(code, {**settings, **changed})
-
-    same, scale = key()
-    assert scale == 64.0 and len(same) == 32
-    assert key(data={"num_workers": 2, "batch_size": 128}) == (same, 128.0)
-    assert key(seed=1, optimizers={"main": {"class": "torch.optim.AdamW", "lr": 1.0}})[0] == same
-    others = [
-        key("other"),
-        key(precision=32),
-        key(model={"width": 9}),
-        key(optimizers={"main": {"class": "torch.optim.SGD", "lr": 1e-3}}),
-        key(data={"max_tokens": 64, "num_workers": 2}),
-    ]
-    assert len({same, *(other for other, _ in others)}) == 6
-    assert key(data={"batch_size": "${size}"})[1] is None and key(data=None, optimizers=[1])[1] is None
 
 
 def test_percentile() -> None:
@@ -119,6 +99,16 @@ def test_out_of_memory_gives_more_then_the_whole_then_a_larger_card() -> None:
     assert again(None, 23_000.0, count=2, largest=80_000) == request(24_001, True, 3)
     assert again(None, 23_000.0, count=2) is None
     assert again(None, 23_000.0, count=3, largest=80_000) is None
+
+
+def test_the_allocation_that_failed_counts() -> None:
+    """It needed at least what it had and that."""
+    assert again(3_000, 400.0, asked_mb=9_000.0) == request(10_340, False, 1)
+    assert again(3_000, 400.0, asked_mb=22_000.0) == request(3_000, True, 1), "nearly all of the card"
+    assert again(3_000, 400.0, asked_mb=30_000.0, largest=80_000) == request(30_400, True, 1), "at once"
+    assert again(None, 20_000.0, asked_mb=30_000.0, largest=80_000) == request(50_000, True, 1)
+    assert again(None, 20_000.0, asked_mb=90_000.0, largest=80_000) == request(80_000, True, 1)
+    assert again(3_000, 400.0, asked_mb=30_000.0) == request(3_000, True, 1), "the only one there is"
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,7 @@ def task(
     need = ResourceRequest(
         cards=gpus,
         cores=other.pop("cores", None),
+        host_memory_mb=other.pop("host_mb", None),
         memory_mb=None if gb is None else int(gb * GB),
         whole=other.pop("whole", False),
         time_limit=limit,

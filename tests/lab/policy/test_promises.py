@@ -19,6 +19,7 @@ from roost.devices.resource_request import ResourceRequest
 from roost.lab.policy import decision as deciding
 from roost.lab.policy.card_capacity import capacity_mb
 from roost.lab.policy.decision import Policy
+from roost.lab.policy.host_share import HostShare
 from roost.lab.policy.pass_cache import CardCache
 from roost.lab.policy.policy_state import (
     Decision,
@@ -36,7 +37,8 @@ from tests.lab.policy.policy_examples import GB, NOW, card, cards, task
 
 ROOT = Path(__file__).parents[3]
 KINDS = {
-    "begin", "cards", "closed", "cores", "dependency", "drained", "foreign", "held", "impossible", "memory",
+    "begin", "cards", "closed", "cores", "dependency", "drained", "foreign", "held", "host",
+    "impossible", "memory",
     "reservation", "reserved", "sweep", "trouble",
 }  # fmt: skip
 
@@ -78,8 +80,10 @@ class Machine:
         self.rules = Rules(
             foreign=self.random.choice(("avoid", "fit", "ignore")),
             most_per_card=self.random.choice((None, 1, 3)),
-            cores=self.random.randrange(3),
+            cores=self.random.randrange(5),
+            host_memory_mb=self.random.choice((None, 8 * GB, 32 * GB)),
         )
+        self.with_host = self.random.random() < 0.6
         self.totals = [self.random.choice((8, 24, 80, 0)) for _ in range(self.random.randrange(1, 7))]
         self.pending: dict[str, Task] = {}
         self.live: dict[str, Task] = {}
@@ -132,6 +136,8 @@ class Machine:
         self.count += 1
         need = ResourceRequest(
             cards=pick((0, 1, 1, 1, 2, 3)),
+            cores=pick((None, None, 1, 2, 4)) if self.with_host else None,
+            host_memory_mb=pick((None, None, 1 * GB, 6 * GB, 20 * GB)) if self.with_host else None,
             memory_mb=pick((None, 500, 3000, 7000, 20_000, 70_000)),
             whole=self.random.random() < 0.1,
             time_limit=pick((None, 300.0, 3000.0, 9000.0)),
@@ -225,10 +231,16 @@ class Machine:
                 new[id].append(placed.mb)
         for id, given in new.items():
             self.check_card(known[id], taken[id], given)
-        on_cpu = sum(not one.need.cards for one in state.live)
-        assert on_cpu + sum(not needs[one.task] for one in decision.placements) <= max(
-            on_cpu, self.rules.cores
-        )
+        self.check_host(state, decision)
+
+    def check_host(self, state: PolicyState, decision: Decision) -> None:
+        """Nothing is given twice; a task that starts finds as much as it takes."""
+        placed = {one.task for one in decision.placements}
+        shares = [HostShare.from_need(one.need) for one in state.live]
+        new = [HostShare.from_need(one.need) for one in state.pending if one.id in placed]
+        for index, most in enumerate((self.rules.cores, self.rules.host_memory_mb)):
+            started = sum(share[index] for share in new)
+            assert not started or most is None or sum(share[index] for share in shares) + started <= most
 
     def check_card(self, one: Card, before: list[int | None], new: list[int | None]) -> None:
         both = before + new
@@ -295,6 +307,47 @@ def test_a_gang_of_a_user_who_has_had_most_starts_after_the_longest_wait() -> No
         if gang.started is not None:
             break
     assert gang.waited is not None and 3600 < gang.waited <= 7200 + 3600
+
+
+def host_stream(count: int, *, gpus: int, seed: int = 0) -> list[Job]:
+    """Small tasks of two cores and 8 GB, more than a host of 8 cores can do."""
+    random_ = random.Random(seed)
+    made = []
+    for number in range(count):
+        limit = random_.uniform(600, 3600)
+        small = task(
+            f"h{gpus}-{number:05d}",
+            gpus=gpus,
+            gb=4 if gpus else None,
+            cores=2,
+            host_mb=8 * GB,
+            limit=limit,
+            submitted=NOW + number * 100.0,
+        )
+        made.append(Job(small, limit * random_.random()))
+    return made
+
+
+@pytest.mark.parametrize("gpus", [0, 1])
+@pytest.mark.parametrize("stream_gpus", [0, 1])
+@pytest.mark.parametrize("large", [{"cores": 8}, {"cores": 1, "host_mb": 32 * GB}])
+def test_small_shares_of_the_host_do_not_starve_a_large_one(
+    gpus: int, stream_gpus: int, large: dict[str, int]
+) -> None:
+    """With or without a card, behind tasks with or without one: it starts once those before it have ended."""
+    one = Job(task("large", gpus=gpus, submitted=NOW + 5000, **large), 60.0)
+    rules = Rules(cores=8, host_memory_mb=32 * GB)
+    lab = VirtualLab([*host_stream(300, gpus=stream_gpus), one], cards(4), rules)
+    for state, _ in lab.passes():
+        shares = [HostShare.from_need(task.need) for task in state.live]
+        assert sum(share.cores for share in shares) <= 8 and sum(share.mb for share in shares) <= 32 * GB
+        if one.started is not None:
+            break
+    assert len(lab.pending) > 20, "the stream has dried up"
+    waited_before = [job for job in lab.jobs.values() if job.task.submitted < NOW + 5000]
+    longest = max(job.task.need.time_limit or 0.0 for job in waited_before)
+    last_start = max(job.started for job in waited_before if job.started is not None)
+    assert one.started is not None and one.started <= max(last_start, NOW + 5000) + longest
 
 
 def test_the_same_jobs_give_the_same_decisions() -> None:

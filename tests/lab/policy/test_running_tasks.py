@@ -72,6 +72,6 @@ def test_sweeps_and_tasks_of_the_cpu_are_counted() -> None:
     two = running(task("b", gpus=0, sweep="s"))
     first = state(one, two)
     of = living(first)
-    assert of.sweeps == {"s": 2} and list(of.on_cpu) == ["b"]
+    assert of.sweeps == {"s": 2} and list(of.on_host) == ["b"]
     of.update(replace(first, live=(one,)), [two], [])
-    assert of.sweeps == {"s": 1} and not of.on_cpu
+    assert of.sweeps == {"s": 1} and not of.on_host

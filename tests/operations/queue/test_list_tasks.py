@@ -253,7 +253,7 @@ def test_where_a_training_is(lab: Lab, tmp_path: Path) -> None:
 
 def test_the_time_of_a_sweep_is_that_of_all_of_it() -> None:
     def row(submitted: float, started: float | None, ended: float | None) -> TaskRow:
-        return _row(task(submitted=submitted, started=started, ended=ended), defaultdict(str), "", 0.0)
+        return _row(task(submitted=submitted, started=started, ended=ended), defaultdict(str), "", 0.0, None)
 
     tasks = (row(10.0, 50.0, 60.0), row(12.0, None, None))
     assert Sweep(id="s", short="s", tasks=tasks, total=2).seconds(100.0) == 90.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from roost.lab.memory.memory_features import MemoryFeatures
 from roost.lab.sessions.session_plan import SessionPlan
 from roost.operations.queue import memory_profile
 from roost.package.package import PackageFolder
@@ -21,14 +22,17 @@ def test_the_code_the_settings_and_the_strategy_count(tmp_path: Path) -> None:
     values = {**VALUES, "data": {"batch_size": 16}}
     made = package(tmp_path / "runs", values=values)
     key, scale = of(made)
-    assert len(key) == 32 and scale == 16.0
+    assert scale == 16.0 and "model.features" in MemoryFeatures.from_text(key).settings
     assert of(package(tmp_path / "runs", "two", values={**values, "seed": 9})) == (key, 16.0)
     assert of(made, overrides=["data.batch_size=32", "max_epochs=9"]) == (key, 32.0)
     assert of(made, strategy="fsdp")[0] != key
     assert of(made, overrides=["model.features=9"])[0] != key
     code = next((tmp_path / "runs-source").rglob("*.py"))
     code.write_text(code.read_text() + "\n# changed\n")
-    assert of(package(tmp_path / "runs", "three", values=values))[0] != key
+    edited = MemoryFeatures.from_text(of(package(tmp_path / "runs", "three", values=values))[0])
+    before = MemoryFeatures.from_text(key)
+    assert edited.code != before.code
+    assert (edited.family, edited.settings) == (before.family, before.settings), "only the code is another"
 
 
 def test_what_is_no_code_does_not_count(tmp_path: Path) -> None:

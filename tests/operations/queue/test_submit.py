@@ -17,6 +17,7 @@ from roost.base.system import state_folder
 from roost.config import layers
 from roost.devices.resource_request import TaskOptions
 from roost.lab.background import daemon_presence
+from roost.lab.memory.memory_features import MemoryFeatures
 from roost.lab.queue import task_file
 from roost.lab.queue.task import PENDING, STOP, SUCCEEDED
 from roost.operations.lifecycle.continue_ import ContinueRequest
@@ -60,7 +61,7 @@ def test_a_training_runs_on_a_card_of_the_lab_goes_further_there_and_leaves_no_s
     )
     (task,) = submit(request).tasks
     assert (task.need.cards, task.need.time_limit, task.priority, task.sweep) == (1, 600.0, 3, None)
-    assert len(task.profile) == 32 and task.scale == 32.0
+    assert MemoryFeatures.from_text(task.profile).code and task.scale == 32.0
     made = PackageFolder.open(task.package)
     assert made.path.parent == tmp_path / "project" / "runs" and made.request["description"] == "a try"
     assert here.wait_for(task.id).state == SUCCEEDED, made.output.read_text()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -376,3 +377,12 @@ def test_options_of_a_task_that_contradict_each_other(messages: Messages) -> Non
     messages.check(refused.value)
     with pytest.raises(ConfigError):
         of_task(TaskOptions(gpus=2), step_mode="fast")
+
+
+def test_cores_and_memory_of_the_host_are_part_of_the_request(messages: Messages) -> None:
+    found = decided(RankRequest(cores=1, host_memory_mb=500), device="cpu").request
+    assert (found["cores"], found["host_memory_mb"]) == (1, 500)
+    assert not {"cores", "host_memory_mb"} & decided(device="cpu").request.keys()
+    with pytest.raises(Refused, match="--cpus") as refused:
+        decided(RankRequest(cores=100_000), device="cpu")
+    messages.check(re.sub(r"has \d+ cores?", "has <these>", str(refused.value)))

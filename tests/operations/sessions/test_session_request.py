@@ -98,3 +98,31 @@ def test_a_training_of_several_ranks_shares_the_cores() -> None:
 
 def test_a_session_without_settings_has_the_limits_that_they_give_by_default() -> None:
     assert session_request.supervisor_limits(LimitSettings()) == SessionLimits()
+
+
+def test_a_training_stays_within_its_cores_and_its_memory_of_the_host(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    wanted = {**CPU, "cores": 6, "host_memory_mb": 900}
+    made = session_plan(SessionRequest.from_json(wanted), with_values())
+    assert made.own_env["OMP_NUM_THREADS"] == "6" and made.limits["host_memory_mb"] == 900
+    of_ranks = SessionRequest.from_json({**wanted, "strategy": "ddp", "ranks": 2})
+    made = session_plan(of_ranks, with_values())
+    assert [rank["OMP_NUM_THREADS"] for rank in made.ranks] == ["3", "3"]
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    assert "OMP_NUM_THREADS" not in session_plan(of_ranks, with_values()).own_env, "the user's own"
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core cannot be divided")
+def test_a_session_at_a_terminal_is_bound_to_its_cores(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs", state="new")
+    (made.path / "Model" / "Runner.py").unlink()
+    lock_fd = made.lock()
+    request = SessionRequest(kind="train", device="cpu", cores=1)
+    started = start_session(made, lock_fd, request, parse_settings(VALUES))
+    os.close(lock_fd)
+    assert started.process is not None and started.process.wait(60) == 4
+    (found,) = made.sessions()
+    (core,) = found.request.core_ids
+    assert core in os.sched_getaffinity(0)

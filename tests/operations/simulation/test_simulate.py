@@ -125,7 +125,7 @@ def test_nothing_is_nothing(tmp_path: Path) -> None:
         '{"submitted": 0, "seconds": 1, "limit": 0}',
         '{"submitted": 0, "seconds": 1, "memory_mb": 0}',
         '{"submitted": 0, "seconds": 1, "cards": 0, "cores": 0}',
-        '{"submitted": 0, "seconds": 1, "cores": 2}',
+        '{"submitted": 0, "seconds": 1, "cores": 0}',
     ],
 )
 def test_a_line_that_is_no_task_is_named(line: str, tmp_path: Path) -> None:

@@ -143,3 +143,12 @@ def test_its_own_place(group: str) -> None:
     assert made == f"{group}/roost-{'0' * 32}"
     wait_for(lambda: not cgroup.pids(group))
     assert os.path.isdir(made)  # noqa: PTH112
+
+
+def test_memory_is_limited_where_the_controller_is_there(tmp_path: Path) -> None:
+    assert not cgroup.limit_memory(str(tmp_path), 2**20), "no file of the kernel"
+    for name in ("memory.max", "memory.oom.group"):
+        (tmp_path / name).touch()
+    assert cgroup.limit_memory(str(tmp_path), 2**20)
+    assert (tmp_path / "memory.max").read_text() == "1048576"
+    assert (tmp_path / "memory.oom.group").read_text() == "1", "the session ends as a whole"

@@ -1,7 +1,8 @@
-"""The memory of the host that this process may still allocate (standard library only)."""
+"""The memory of the host, and how much of it this process may still allocate (standard library only)."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 from roost.base.system import cgroup_membership
@@ -18,19 +19,34 @@ def available_bytes(*, meminfo: Path = _MEMINFO, proc: Path = cgroup_membership.
     """Returns the bytes that can be allocated without swapping, within the machine's memory and the limits of
     the control groups; None if the kernel gives no numbers."""
     found = [
-        _machine_bytes(meminfo),
+        _machine_bytes(meminfo, "MemAvailable"),
         *map(_group_bytes, cgroup_membership.group_folders("memory", proc=proc)),
     ]
     return min((free for free in found if free is not None), default=None)
 
 
-def _machine_bytes(meminfo: Path) -> int | None:
+def total_bytes(*, meminfo: Path = _MEMINFO, proc: Path = cgroup_membership.PROC) -> int | None:
+    """Returns the bytes of the machine's memory, within the limits of the control groups; None if the kernel
+    gives no number."""
+    groups = cgroup_membership.group_folders("memory", proc=proc)
+    found = [_machine_bytes(meminfo, "MemTotal"), *(_limit_bytes(folder) for folder in groups)]
+    return min((size for size in found if size is not None), default=None)
+
+
+def _machine_bytes(meminfo: Path, name: str) -> int | None:
     try:
         lines = meminfo.read_text().splitlines()
     except OSError:
         return None
-    sizes = [int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
+    sizes = [int(line.split()[1]) for line in lines if line.startswith(f"{name}:")]
     return sizes[0] * 1024 if sizes else None
+
+
+def _limit_bytes(folder: Path) -> int | None:
+    for limit, _ in _FILES:
+        with suppress(OSError, ValueError):  # "max": no limit
+            return int((folder / limit).read_text())
+    return None
 
 
 def _group_bytes(folder: Path) -> int | None:

@@ -7,9 +7,6 @@ import re
 from roost.base.errors import UsageError
 
 _MEMORY = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)(|[MG](?:i?B)?)", re.IGNORECASE)
-MIN_CARD_MEMORY_MB = 64
-"""Smallest memory request for a card. A process on a card needs several times as much before its first
-tensor."""
 
 
 def format_bytes(num_bytes: float) -> str:

@@ -14,6 +14,7 @@ from roost.cli import terminal
 
 if TYPE_CHECKING:
     from roost.operations.devices.devices import CardStatus
+    from roost.operations.devices.host_status import HostStatus
 
 _HEADER = ("GPU", "MODEL", "USED", "OF", "BUSY", "TEMP", "STATE", "WHO")
 
@@ -58,13 +59,24 @@ def _require_once(ctx: click.Context, param: click.Parameter, value: tuple[str, 
     "--cores",
     type=_TaskCountType(0),
     metavar="N",
-    help="Cores for CPU tasks, which take one each without --cpus; any: all cores.",
+    help="Cores for all tasks; any: all cores. A CPU task without --cpus takes one.",
+)
+@click.option(
+    "--host-memory", metavar="MB", help="Memory of the machine for all tasks: 64000, 64GB, or any: all of it."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
-    allowed: str | None, most_per_card: Any, foreign: Any, keep_free: str | None, cores: Any, as_json: bool
+    allowed: str | None,
+    most_per_card: Any,
+    foreign: Any,
+    keep_free: str | None,
+    cores: Any,
+    host_memory: str | None,
+    as_json: bool,
 ) -> int:
-    """Lists the GPUs of this machine and what uses them; changes how the lab uses them.
+    """Lists the GPUs of this machine, what uses them, and the host; changes how the lab uses them.
+
+    In the row of the host, MODEL are its cores, USED and OF is its memory, and BUSY is its load per core.
 
     A change applies to tasks that start from now on. Running tasks continue.
 
@@ -73,13 +85,21 @@ def command(
     roost devices -d 0,2            # the lab uses only these two
     roost devices -d all --most-per-card 2 --foreign avoid
     roost devices --keep-free 2GB   # for the desktop and other programs
-    roost devices --cores 4         # four cores for tasks without a card
+    roost devices --cores 4 --host-memory 16GB   # what all tasks together may have of the host
     """
     from roost.operations.devices import devices
 
     free_mb = parse_memory(keep_free, setting="--keep-free") if keep_free is not None else None
+    host_mb: Any = host_memory
+    if host_memory not in (None, "any"):
+        host_mb = parse_memory(str(host_memory), setting="--host-memory")
     change = devices.DeviceChange(
-        allowed=allowed, most_per_card=most_per_card, foreign=foreign, keep_free_mb=free_mb, cores=cores
+        allowed=allowed,
+        most_per_card=most_per_card,
+        foreign=foreign,
+        keep_free_mb=free_mb,
+        cores=cores,
+        host_memory_mb=host_mb,
     )
     if change != devices.DeviceChange():
         devices.change(change)
@@ -87,16 +107,17 @@ def command(
     if as_json:
         terminal.print_json(shown)
         return 0
-    cores_text = f"cores for CPU tasks: {shown.cores}"
-    if not shown.cards:
-        terminal.print_status(f"no GPUs; {cores_text}")
-        return 0
-    for line in terminal.format_table(_HEADER, [row for card in shown.cards for row in _rows(card)]):
+    rows = [*(row for card in shown.cards for row in _rows(card)), _host_row(shown.host)]
+    for line in terminal.format_table(_HEADER, rows):
         click.echo(line)
+    for_tasks = _format_host(shown.host.cores, shown.host.memory_mb)
+    if not shown.cards:
+        terminal.print_status(f"no GPUs; for tasks: {for_tasks}")
+        return 0
     most = "any number" if shown.most_per_card is None else str(shown.most_per_card)
     terminal.print_status(
         f"tasks per card: {most}; cards with processes without a lease: {shown.foreign}; "
-        f"kept free on each card: {format_memory(shown.keep_free_mb)}; {cores_text}"
+        f"kept free on each card: {format_memory(shown.keep_free_mb)}; for tasks: {for_tasks}"
     )
     return 0
 
@@ -117,6 +138,26 @@ def _rows(card: CardStatus) -> Iterator[list[str]]:
     ]
     for who in others:
         yield ["", "", "", "", "", "", "", who]
+
+
+def _host_row(host: HostStatus) -> list[str]:
+    used, total, busy = host.memory_used_mb, host.total_memory_mb, host.busy_cores
+    given = _format_host(host.cores_given, host.memory_given_mb or None)
+    return [
+        "host",
+        _format_host(host.cores),
+        "" if used is None else format_memory(used),
+        "" if total is None else format_memory(total),
+        "" if busy is None or not host.cores else f"{busy / host.cores:.0%}",
+        "",
+        f"given to tasks: {given}" if host.cores_given or host.memory_given_mb else "",
+        "",
+    ]
+
+
+def _format_host(cores: int, mb: int | None = None) -> str:
+    memory = [] if mb is None else [format_memory(mb)]
+    return ", ".join([f"{cores} core{'s' * (cores != 1)}", *memory])
 
 
 def _state(card: CardStatus) -> str:

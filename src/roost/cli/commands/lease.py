@@ -32,8 +32,8 @@ def command(command: tuple[str, ...], gpus: int, memory: str | None, waits: bool
     roost lease --time-limit 2h -- python try.py
     roost lease -m 8000 -- python try.py   # 8,000 MB; others may use the rest
     """
-    from roost.base.text.byte_sizes import MIN_CARD_MEMORY_MB, parse_memory
-    from roost.devices.resource_request import ResourceRequest
+    from roost.base.text.byte_sizes import parse_memory
+    from roost.devices.resource_request import MIN_CARD_MEMORY_MB, ResourceRequest
     from roost.operations.devices import interactive_lease
 
     mb = parse_memory(memory, setting="-m", min_mb=MIN_CARD_MEMORY_MB) if memory is not None else None

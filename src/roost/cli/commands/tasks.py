@@ -46,8 +46,9 @@ def command(all_of_them: bool, states: tuple[str, ...], user: str | None, each: 
 
     ID is the beginning of the id that identifies the task. NAME is the name of the package, or the command
     line. CARDS are the cards of a running task, with the numbers of `roost devices`, or how many a pending
-    task requests; of a CPU task, its cores. TIME is how long a task has waited or run; of a sweep, from
-    submission to the end of its last task. PROGRESS is the step of a training and its remaining time.
+    task requests; then its cores and its memory of the host, if it requests them. TIME is how long a task
+    has waited or run; of a sweep, from submission to the end of its last task. PROGRESS is the step of a
+    training and its remaining time.
     PRIORITY also shows that an opportunistic task yields its cards to others.
 
     On a narrow terminal columns are left out, but never REASON. A sweep counts as one of the 50; --json has
@@ -171,12 +172,19 @@ def _priority(row: TaskRow) -> str:
 def _cards(row: TaskRow, numbers: Mapping[str, int]) -> str:
     known = ",".join(str(numbers[card]) for card in row.cards if card in numbers)
     gone = [card[:_CARD_CHARACTERS] for card in row.cards if card not in numbers]
-    return ",".join([*([f"GPU {known}"] if known else []), *gone]) or _requested(row)
+    held = ",".join([*([f"GPU {known}"] if known else []), *gone])
+    return ", ".join([held, *_host(row)]) if held else _requested(row)
 
 
 def _requested(row: TaskRow) -> str:
-    count, what = (row.num_cards, "card") if row.num_cards else (row.cores or 0, "core")
-    return f"{count} {what}{'s' if count > 1 else ''}" if count else ""
+    count = row.num_cards
+    return ", ".join([*([f"{count} card{'s' * (count > 1)}"] if count else []), *_host(row)])
+
+
+def _host(row: TaskRow) -> list[str]:
+    """The part of the host that the task requests."""
+    cores = [f"{row.cores} core{'s' * (row.cores > 1)}"] if row.cores else []
+    return [*cores, *([format_memory(row.host_memory_mb)] if row.host_memory_mb else [])]
 
 
 def _progress(row: TaskRow) -> str:

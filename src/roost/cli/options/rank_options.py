@@ -47,6 +47,12 @@ _OPTIONS = (
         help="How many GPUs, or which ones; one process per GPU. With -CPU: how many processes.",
     ),
     *_STRATEGY,
+    click.option("--cpus", type=click.IntRange(1), metavar="N", help="CPU cores for the run; default: all."),
+    click.option(
+        "--host-memory",
+        metavar="MB",
+        help="Memory of this machine for all processes of the run: 8000, or 8GB; with more it ends.",
+    ),
     click.option("--num-nodes", type=click.IntRange(1), default=1, help="How many machines train together."),
     click.option(
         "--rendezvous",
@@ -92,9 +98,18 @@ def take_ranks(options: dict[str, Any], *, device: str | None) -> RankRequest:
         devices=_parse_devices(options.pop("devices")),
         strategy=strategy,
         num_nodes=options.pop("num_nodes"),
+        cores=options.pop("cpus"),
+        host_memory_mb=_parse_host_memory(options.pop("host_memory")),
         rendezvous=options.pop("rendezvous"),
         restart=options.pop("restart"),
     )
+
+
+def _parse_host_memory(text: str | None) -> int | None:
+    from roost.base.text.byte_sizes import parse_memory
+    from roost.devices.resource_request import MIN_HOST_MEMORY_MB
+
+    return None if text is None else parse_memory(text, setting="--host-memory", min_mb=MIN_HOST_MEMORY_MB)
 
 
 def take_strategy(options: dict[str, Any], *, device: str | None) -> str | None:

@@ -9,15 +9,29 @@ import click
 import msgspec
 
 from roost.base.errors import UsageError
-from roost.base.text.byte_sizes import MIN_CARD_MEMORY_MB, parse_memory
+from roost.base.text.byte_sizes import parse_memory
 from roost.cli.options.rank_options import parse_time_limit, strategy_options, take_strategy
-from roost.devices.resource_request import OPTIONS_OF_OTHER_NAMES, TaskOptions
+from roost.devices.resource_request import (
+    MIN_CARD_MEMORY_MB,
+    MIN_HOST_MEMORY_MB,
+    OPTIONS_OF_OTHER_NAMES,
+    TaskOptions,
+)
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _SHARED_WITH_RUN = ("strategy", "time_limit")
 """The fields whose options `strategy_options` adds."""
-_METAVARS = {"memory_mb": "MB", "after": "TASK", "after_any": "TASK", "begin": "TIME", "max_parallel": "K"}
+_MEMORY_OPTIONS = {"memory_mb": MIN_CARD_MEMORY_MB, "host_memory_mb": MIN_HOST_MEMORY_MB}
+"""The fields that hold a size of memory, with the smallest one."""
+_METAVARS = {
+    "memory_mb": "MB",
+    "host_memory_mb": "MB",
+    "after": "TASK",
+    "after_any": "TASK",
+    "begin": "TIME",
+    "max_parallel": "K",
+}
 """The placeholders of values in the help, where they are not N."""
 _LIMITED_BY_MACHINE = ("gpus", "cpus")
 """A larger number than the machine has is refused later, with the number that it has."""
@@ -29,7 +43,7 @@ def task_options(command: F) -> F:
     made = {name: _option(name, one) for name, one in schema.items() if name not in _SHARED_WITH_RUN}
     short = click.option("-CPU", "cpu", is_flag=True, help="Short for --gpus 0.")
     devices = click.option("--devices", hidden=True, expose_value=False, callback=_refuse_devices)
-    about_machine = [made.pop(name) for name in ("cpus", "memory_mb", "whole")]
+    about_machine = [made.pop(name) for name in ("cpus", "host_memory_mb", "memory_mb", "whole")]
     first = [made.pop("gpus"), short, devices, *about_machine, strategy_options]
     for option in reversed([*first, *made.values()]):
         command = option(command)
@@ -50,7 +64,7 @@ def _option(name: str, schema: Mapping[str, Any]) -> Callable[[F], F]:
         return click.option(option, name, is_flag=True, help=text)
     if one["type"] == "array":
         return click.option(option, name, multiple=True, metavar=metavar, help=text)
-    if name == "memory_mb":
+    if name in _MEMORY_OPTIONS:
         return click.option(option, name, metavar=metavar, help=f"{text} 20GB is understood, too.")
     if name == "priority":  # whose limits the operation checks, as for `roost priority`
         return click.option(option, name, type=int, default=schema["default"], metavar=metavar, help=text)
@@ -87,8 +101,9 @@ def take_task_options(options: dict[str, Any]) -> tuple[TaskOptions, tuple[str, 
         )
     if cpu:
         values["gpus"] = 0
-    if values["memory_mb"] is not None:
-        values["memory_mb"] = parse_memory(values["memory_mb"], setting="-m", min_mb=MIN_CARD_MEMORY_MB)
+    for name, least_mb in _MEMORY_OPTIONS.items():
+        if values[name] is not None:
+            values[name] = parse_memory(values[name], setting=OPTIONS_OF_OTHER_NAMES[name], min_mb=least_mb)
     seconds = parse_time_limit(limit) if limit is not None else None
     found = TaskOptions(time_limit=seconds, **values)
     return found, () if limit is None else (f"limits.wall_time={limit}",)

@@ -29,6 +29,9 @@ class AttemptStatus(NamedTuple):
     """How many attempts in a row have ended by no fault of their own and saved no checkpoint."""
     memory: MemoryUse | None = None
     """Its memory use on its cards, if it was measured."""
+    host_peak_mb: float | None = None
+    """The most memory of the machine that its processes used together, as far as sampled; shared pages count
+    for each process."""
 
 
 NEVER_STARTED = AttemptStatus("pending")

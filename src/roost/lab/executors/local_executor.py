@@ -13,7 +13,7 @@ import msgspec
 
 from roost.base import safe_read
 from roost.base.errors import NotFound, Refused, RoostError
-from roost.base.system import process_identity
+from roost.base.system import cpu_cores, process_identity
 from roost.devices import lease
 from roost.devices.card import Card
 from roost.devices.lease import LeaseHolder
@@ -44,6 +44,8 @@ class LocalExecutor:
         self._templates = templates
         self._guards: dict[str, subprocess.Popen[bytes]] = {}
         self._last_running: dict[str, Session] = {}
+        self._cores: dict[str, Sequence[int]] = {}
+        """The cores of each live task that requested a number of them."""
 
     def start(self, task: Task, cards: Sequence[Card]) -> Callable[[], None]:
         """Implements `Executor.start`: adds a session to the package, with a supervisor that outlives this
@@ -79,6 +81,7 @@ class LocalExecutor:
                 plan,
                 cards=[card.id for card in cards],
                 leases=held,
+                core_ids=(core_ids := self._choose_cores(task)),
                 deadline=_deadline(plan),
                 is_queued=True,
                 added={
@@ -92,13 +95,18 @@ class LocalExecutor:
             )
             guard_template = self._templates.guard_template if self._templates is not None else None
             coming = guard_start.spawn_guard(spec, lock_fd=lock_fd, guard_template=guard_template)
+            self._note_cores(task, core_ids)  # before its processes are bound: the next one starts at once
         finally:
             os.close(lock_fd)
             if held is not None:
                 held.close()
 
         def finish() -> None:
-            coming.wait_until_recorded()
+            try:
+                coming.wait_until_recorded()
+            except BaseException:
+                self._cores.pop(task.id, None)
+                raise
             if isinstance(coming.guard, ForkedGuard):
                 coming.guard.close()
             else:
@@ -111,6 +119,8 @@ class LocalExecutor:
     def poll(self, task: Task) -> AttemptStatus:
         """Implements `Executor.poll`, by the records of the package."""
         status = self._read_status(task)
+        if status.state not in (RUNNING, STARTING):
+            self._cores.pop(task.id, None)
         self._reap(task)
         return status
 
@@ -134,6 +144,7 @@ class LocalExecutor:
         status = _attempt_status(found)
         if status.state == RUNNING:
             self._last_running[task.id] = found
+            self._note_cores(task, found.request.core_ids)
         else:
             self._last_running.pop(task.id, None)
         if status.is_lost:
@@ -144,6 +155,20 @@ class LocalExecutor:
             )
             return status._replace(lost_in_a_row=lost_in_a_row, memory=memory_use.session_memory_use(found))
         return status
+
+    def _note_cores(self, task: Task, core_ids: Sequence[int]) -> None:
+        if task.need.cores is not None:
+            self._cores[task.id] = core_ids
+
+    def _choose_cores(self, task: Task) -> tuple[int, ...]:
+        """Returns the cores to which a task is bound: as many as it requests, which no other process has
+        alone as far as there are any; else those that no task of this queue has alone. Empty for all."""
+        if task.need.cores is not None:
+            taken = [*self._cores.values(), *cpu_cores.bound_cores()]
+            return cpu_cores.choose_cores(task.need.cores, taken=taken)
+        usable = cpu_cores.usable_core_ids()
+        rest = set(usable).difference(*self._cores.values())
+        return tuple(sorted(rest)) if len(rest) < len(usable) else ()
 
     def watch(self, task: Task) -> int | None:
         """Implements `Executor.watch`, by the guard, else the supervisor."""
@@ -225,6 +250,7 @@ def _attempt_status(found: Session) -> AttemptStatus:
         ended=ended if ended is not None else time.time(),
         exit_code=code if type(code) is int and 0 <= code <= 255 else None,
         is_lost=unrecorded or record.reason == SUPERVISOR_KILLED,
+        host_peak_mb=record.peak_tree_memory_mb,
     )
 
 

@@ -1,24 +1,22 @@
 """Predicts how much card memory a task needs from the peaks of earlier runs: pure functions over `MemoryPeak`
 rows.
 
-In this order: runs of the same profile and scale; a line through runs of other scales; the memory that the
-task itself requests; a whole card. A profile is the code and the config without the settings that do not
-change memory, and without the batch size, which is the scale.
+In this order: similar runs (`roost.lab.memory.run_comparison`) of the same scale; a line through similar runs
+of other scales; the memory that the task itself requests; a whole card. The scale is the batch size.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from roost.devices.resource_request import ResourceRequest
+from roost.lab.memory.run_comparison import SimilarRuns
 from roost.lab.queue.history import MemoryPeak
 
 NEWEST_RUNS = 8
@@ -35,18 +33,12 @@ by it."""
 _MAX_EXTRAPOLATION = 2.0
 """A line is used up to so many times its largest scale."""
 MAX_OUT_OF_MEMORY_RETRIES = 3
-_RESERVATION_FACTOR, _PEAK_FACTOR = 1.5, 1.2
+_RESERVATION_FACTOR, _PEAK_FACTOR, _REQUESTED_FACTOR = 1.5, 1.2, 1.1
+"""The next reservation is at least so much of the last one, of the peak, and of the peak with the allocation
+that failed: it needed at least that."""
 
-_BATCH_SETTINGS = ("batch_size", "max_tokens")
-_IRRELEVANT_SETTINGS = frozenset([
-    "checkpoint", "description", "devices", "early_stopping", "limits", "log_every", "max_epochs",
-    "max_steps", "max_time", "mirrors", "project", "rank_timeout", "save_root", "seed", "test_at_end",
-    "validate_every",
-])  # fmt: skip
-"""Top-level settings that do not change the memory of a step; the number of ranks is a separate key."""
-_IRRELEVANT_OPTIMIZER_SETTINGS = frozenset(
-    ["lr", "weight_decay", "scheduler", "max_grad_norm", "betas", "eps"]
-)
+UNKNOWN_MEMORY = "its memory use is not known yet: it is measured on a whole card"
+"""The reason of a reservation of whole cards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,77 +50,47 @@ class MemoryReservation:
     reason: str
 
 
-def memory_profile(code: str, settings: Mapping[str, Any]) -> tuple[str, float | None]:
-    """Returns the memory profile, equal for runs with equal memory use, and the scale with which it grows.
-
-    Args:
-        code: The digest of the code of the run.
-        settings: The effective settings, all layers merged.
-    """
-    kept = {key: value for key, value in settings.items() if key not in _IRRELEVANT_SETTINGS}
-    data = kept.get("data")
-    scale = None
-    if isinstance(data, Mapping):
-        named = next((key for key in _BATCH_SETTINGS if _is_number(data.get(key))), None)
-        scale = float(data[named]) if named is not None else None
-        kept["data"] = {key: named if key == named else value for key, value in data.items()}
-    optimizers = kept.get("optimizers")
-    if isinstance(optimizers, Mapping):
-        kept["optimizers"] = {name: _without_rates(one) for name, one in optimizers.items()}
-    text = json.dumps([code, kept], sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:32], scale
-
-
-def _without_rates(optimizer: Any) -> Any:
-    if not isinstance(optimizer, Mapping):
-        return optimizer
-    return {key: value for key, value in optimizer.items() if key not in _IRRELEVANT_OPTIMIZER_SETTINGS}
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
-
-
 def predict_memory(
-    peaks: Iterable[MemoryPeak], *, scale: float | None, device: str, ranks: int, declared_mb: int | None
+    similar: SimilarRuns, *, scale: float | None, declared_mb: int | None = None
 ) -> MemoryReservation:
     """Returns the memory for a task.
 
     Args:
-        peaks: The peaks of its profile, the oldest first.
+        similar: The runs that are similar to it, on one model of card with as many ranks.
         scale: The scale of the task.
-        device: The model of the card.
-        ranks: The number of cards that it uses.
         declared_mb: The memory that the task itself requests; None: it requests none.
     """
     by_scale: defaultdict[float | None, list[MemoryPeak]] = defaultdict(list)
-    for peak in peaks:
-        if (peak.device, peak.ranks) == (device, ranks):
-            by_scale[peak.scale].append(peak)
-    found = _from_same_scale(by_scale.get(scale, []))
+    for peak in similar.peaks:
+        by_scale[peak.scale].append(peak)
+    found = _from_same_scale(by_scale.get(scale, []), similar)
     if found is None and scale is not None:
         lines = {one: rows for one, rows in by_scale.items() if one is not None and one != scale}
-        found = _from_other_scales(lines, scale)
+        found = _from_other_scales(lines, scale, similar)
     if found is not None:
         return found
     if declared_mb is not None:
         return MemoryReservation(declared_mb, "as requested")
-    return MemoryReservation(None, "its memory use is not known yet: it is measured on a whole card")
+    return MemoryReservation(None, UNKNOWN_MEMORY)
 
 
-def _from_same_scale(rows: Sequence[MemoryPeak]) -> MemoryReservation | None:
+def _from_same_scale(rows: Sequence[MemoryPeak], similar: SimilarRuns) -> MemoryReservation | None:
     newest = rows[-NEWEST_RUNS:]
     peaks = sorted(row.peak_mb for row in newest)
     if not peaks or peaks[-1] > _MAX_RATIO * peaks[0]:
         return None
     margin = MARGIN + _MARGIN_PER_MISSING_RUN * max(0, ENOUGH_RUNS - len(peaks))
-    mb = percentile(peaks, 0.95) * margin + max(row.overhead_mb for row in newest)
+    mb = percentile(peaks, 0.95) * margin * similar.widening + max(row.overhead_mb for row in newest)
     runs = "an earlier run" if len(peaks) == 1 else f"{len(peaks)} earlier runs"
-    return MemoryReservation(_rounded_up(mb), f"learned from {runs}")
+    return MemoryReservation(_rounded_up(mb), _learned_from(runs, similar))
+
+
+def _learned_from(runs: str, similar: SimilarRuns) -> str:
+    return f"learned from {runs}" + (f" {similar.difference}" if similar.difference else "")
 
 
 def _from_other_scales(
-    by_scale: Mapping[float, Sequence[MemoryPeak]], scale: float
+    by_scale: Mapping[float, Sequence[MemoryPeak]], scale: float, similar: SimilarRuns
 ) -> MemoryReservation | None:
     """Returns the prediction of a least-squares line through the largest peak of each scale."""
     points = [
@@ -144,8 +106,9 @@ def _from_other_scales(
     # Below the smallest scale a part does not shrink with it: at least half of the smallest peak is kept.
     peak = max(mean_y + slope * (scale - mean_x), points[0][1] / 2)
     overhead = max(row.overhead_mb for rows in by_scale.values() for row in rows)
-    reason = f"learned from runs of {len(points)} other scales, from {points[0][0]:g} to {points[-1][0]:g}"
-    return MemoryReservation(_rounded_up(peak * _LINE_MARGIN + overhead), reason)
+    runs = f"runs of {len(points)} other batch sizes, from {points[0][0]:g} to {points[-1][0]:g}"
+    mb = peak * _LINE_MARGIN * similar.widening + overhead
+    return MemoryReservation(_rounded_up(mb), _learned_from(runs, similar))
 
 
 def _rounded_up(mb: float) -> int:
@@ -205,11 +168,19 @@ def request_after_out_of_memory(failed: OutOfMemory, need: ResourceRequest) -> R
     count = need.ran_out + 1
     if count > MAX_OUT_OF_MEMORY_RETRIES:
         return None
-    if failed.reserved_mb is None:
+    needed_mb = failed.peak_mb + failed.asked_mb
+    if failed.reserved_mb is None or (failed.card_mb < needed_mb and failed.card_mb < failed.largest_mb):
         if failed.largest_mb <= failed.card_mb:
             return None
-        return _with_least(need, failed.card_mb + 1, whole=True, ran_out=count)
-    more = _rounded_up(max(failed.reserved_mb * _RESERVATION_FACTOR, failed.peak_mb * _PEAK_FACTOR))
+        larger_mb = min(max(failed.card_mb + 1, _rounded_up(needed_mb)), failed.largest_mb)
+        return _with_least(need, larger_mb, whole=True, ran_out=count)
+    more = _rounded_up(
+        max(
+            failed.reserved_mb * _RESERVATION_FACTOR,
+            failed.peak_mb * _PEAK_FACTOR,
+            needed_mb * _REQUESTED_FACTOR if failed.asked_mb else 0.0,
+        )
+    )
     if count == 1 and more < failed.card_mb:
         return _with_least(need, more, ran_out=count)
     return _with_least(need, failed.reserved_mb, whole=True, ran_out=count)

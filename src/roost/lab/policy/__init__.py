@@ -6,7 +6,8 @@ queue_order: the order in which tasks are considered: class, priority, fair shar
 task_groups: pending tasks with equal requests, decided on together
 start_conditions: holds, begin times and dependencies
 card_capacity: the free memory of the cards during a pass
-core_capacity: the free CPU cores for tasks without a card
+host_share: the CPU cores and the memory of the host that a task takes
+host_capacity: the free part of the host during a pass, and its reservation
 running_tasks: the ends of live tasks, and what they charge their users
 reservation: the cards kept for the first blocked task (EASY backfill)
 pass_cache: cards and live tasks, cached from one decision to the next

@@ -10,12 +10,14 @@ import functools
 import math
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 import msgspec
 
 from roost.lab.policy import wait_reasons
 from roost.lab.policy.card_capacity import CardOccupancy, Shape
-from roost.lab.policy.core_capacity import CoreCapacity, num_cores
+from roost.lab.policy.host_capacity import HostCapacity
+from roost.lab.policy.host_share import NO_SHARE, HostShare
 from roost.lab.policy.pass_cache import CardCache
 from roost.lab.policy.policy_state import Decision, Placement, PolicyState
 from roost.lab.policy.queue_order import (
@@ -39,11 +41,13 @@ _NO_CARD_IDS: frozenset[str] = frozenset()
 def decide(state: PolicyState) -> Decision:
     """Returns which tasks start now, which are preempted for them, and why each other task waits.
 
-    1. Tasks without a card take CPU cores, the others take cards; neither waits for the other.
-    2. Both are ordered by class, priority, fair share and age (`QueueOrder`).
-    3. For the first blocked task cards are reserved (`reserve_cards`). If it is not opportunistic, cards of
-       opportunistic tasks are included, and those tasks are preempted. Later tasks start where they do not
-       delay it (EASY backfill).
+    1. Tasks without a card take a share of the host (`HostCapacity`), the others take cards, and a share of
+       the host if they request one. Only tasks that take a share of the same thing wait for each other.
+    2. Both kinds are ordered by class, priority, fair share and age (`QueueOrder`). Of each level the kind
+       with the oldest task that takes a share of the host comes first.
+    3. For the first blocked task cards are reserved (`reserve_cards`), and its share of the host. If it is
+       not opportunistic, those of opportunistic tasks are included, and these tasks are preempted. Later
+       tasks start where they do not delay it (EASY backfill).
 
     The decision depends only on the state.
     """
@@ -89,10 +93,15 @@ class _Pass:
         """Whether a shape may fit, by whether its tasks may outlast the start of the first blocked task;
         valid until a task is placed."""
         self.windows = [window for window in state.rules.reserved if window.end > self.now]
-        on_cpu = self.running_tasks.on_cpu.values()
-        self.cores = CoreCapacity(
-            state.rules.cores, on_cpu, end=lambda task: expected_end(task, state), now=self.now
+        self.host = HostCapacity(
+            state.rules,
+            self.running_tasks.on_host.values(),
+            end=lambda task: expected_end(task, state),
+            cost=self._preemption_cost,
+            now=self.now,
         )
+        self.only_cores_of_cpu_tasks = True
+        """Whether the pending tasks take nothing of the host but the cores of tasks without a card."""
 
     def decide(self, groups: TaskGroups) -> Decision:
         """Decides about all pending tasks."""
@@ -101,8 +110,22 @@ class _Pass:
         )
         cards.add_groups([group for group in groups.groups.values() if group.shape.cards])
         cpu.add_groups([group for group in groups.groups.values() if not group.shape.cards])
-        cpu.offer_tasks(UserCharges(self._cores_held), self._select_for_cpu, self._place_on_cpu)
-        cards.offer_tasks(UserCharges(self.running_tasks.charges), self._select, self._place)
+        offers = [
+            functools.partial(
+                cpu.offer_tasks, UserCharges(self._cores_held), self._select_for_cpu, self._place_on_cpu
+            ),
+            functools.partial(
+                cards.offer_tasks, UserCharges(self.running_tasks.charges), self._select, self._place
+            ),
+        ]
+        if self._find_shared_requests(groups):
+            for level in sorted({*cpu.levels, *cards.levels}):
+                are_cards_first = cards.oldest_on_host(level) < cpu.oldest_on_host(level)
+                for offer in reversed(offers) if are_cards_first else offers:
+                    offer(levels=[level])
+        else:
+            for offer in offers:
+                offer()
         reasons = groups.reasons()
         for placement in self.placements:
             del reasons[placement.task]
@@ -111,11 +134,28 @@ class _Pass:
             reasons[reservation.task.id] = self.first_blocked_reason
         return Decision(
             placements=tuple(self.placements),
-            preemptions=reservation.preemptions if reservation is not None else (),
+            preemptions=self._preemptions(),
             reasons=reasons,
             first_blocked=reservation.task.id if reservation is not None else None,
             first_blocked_start=reservation.start if reservation is not None else None,
         )
+
+    def _find_shared_requests(self, groups: TaskGroups) -> bool:
+        """Returns whether a pending task takes more of the host than the cores of a task without a card, and
+        sets the wait reasons of those for which the host is too small."""
+        found = False
+        for group in groups.groups.values():
+            share = group.host_share
+            if share is not NO_SHARE and (share.mb or group.shape.cards):
+                found = True
+                if never := wait_reasons.host_too_small(share, self.state.rules):
+                    group.reason = f"{IMPOSSIBLE}: {never}"
+        self.only_cores_of_cpu_tasks = not found
+        return found
+
+    def _preemptions(self) -> tuple[str, ...]:
+        for_cards = () if self.reservation is None else self.reservation.preemptions
+        return tuple(dict.fromkeys([*for_cards, *self.host.preemptions]))
 
     def _select(self, candidates: Candidates, charges: UserCharges | None) -> Candidates:
         """Returns the tasks worth trying in this pass: those that may fit; of groups that fit nowhere the
@@ -181,7 +221,7 @@ class _Pass:
     def _select_for_cpu(self, candidates: Candidates, _: UserCharges | None) -> Candidates:
         """Returns no task if no core is left; then one task of each number of cores is tried, for the reason
         of all of them."""
-        if not self.cores.is_exhausted:
+        if not (self.host.has_no_core and self.only_cores_of_cpu_tasks):
             return [one for one in candidates if not one[0].reason]
         reasons: dict[int | None, str] = {}
         for group, tasks in candidates:
@@ -198,18 +238,20 @@ class _Pass:
             return None
         if never := wait_reasons.impossible(task.need, (), self.state.rules):
             group.reason = f"{IMPOSSIBLE}: {never}"
-        elif why := self.cores.allocate(task, group.seconds):
+        elif why := self.host.refusal_reason(task, group.host_share, group.seconds):
             group.reason = why
         else:
+            self.host.allocate(task, group.host_share, group.seconds)
             self._add_placement(task, Placement(task.id))
-            return float(num_cores(task.need))
+            return float(group.host_share.cores)
         return None
 
     def _cores_held(self) -> dict[str, float]:
-        """The number of cores in use, by user."""
+        """The number of cores that tasks without a card use, by user."""
         held: Counter[str] = Counter()
-        for task in self.running_tasks.on_cpu.values():
-            held[task.user] += num_cores(task.need)
+        for task in self.running_tasks.on_host.values():
+            if not task.need.cards:
+                held[task.user] += HostShare.from_need(task.need).cores
         return {user: float(count) for user, count in held.items()}
 
     # --- cards --------------------------------------------------------------------------------------------
@@ -227,10 +269,25 @@ class _Pass:
             if reason is None:
                 found = self.free_capacity.find(shape, self._all_barred(outlasts, barred))
                 if found is not None:
-                    return self._allocate(task, group, found)
-                reason = self._blocking_reason(task, shape, outlasts, barred)
+                    if group.host_share is NO_SHARE or self._may_have_share(task, group, found):
+                        return self._allocate(task, group, found)
+                    return None
+                reason = self._blocking_reason(task, group, outlasts, barred)
         group.reason = reason
         return None
+
+    def _may_have_share(self, task: Task, group: TaskGroup, found: list[CardOccupancy]) -> bool:
+        """Whether a task that fits on cards gets its share of the host, too; else sets why it waits, and
+        reserves the cards if it is the first blocked task."""
+        reason = self.host.refusal_reason(task, group.host_share, group.seconds)
+        if reason is None:
+            return True
+        group.reason = reason
+        if self.reservation is None:
+            start = self.host.start_of(group.host_share)
+            self._set_reservation(Reservation(task, tuple(found), None if math.isinf(start) else start))
+            self.first_blocked_reason = reason
+        return False
 
     def _outlasts_reservation(self, group: TaskGroup) -> bool:
         """Whether a task might still run when the first blocked task starts. If that time is not known, each
@@ -243,14 +300,15 @@ class _Pass:
     def _all_barred(self, outlasts: bool, barred: frozenset[int]) -> frozenset[int]:
         return barred | self.reserved_indices if outlasts else barred
 
-    def _blocking_reason(self, task: Task, shape: Shape, outlasts: bool, barred: frozenset[int]) -> str:
+    def _blocking_reason(self, task: Task, group: TaskGroup, outlasts: bool, barred: frozenset[int]) -> str:
         """Returns why no task of this shape starts; reserves cards if this is the first blocked task."""
+        shape = group.shape
         never = wait_reasons.too_large(shape, self.card_cache.capacities, self.card_cache.cards)
         if never is not None:
             self.full_reasons[shape] = f"{IMPOSSIBLE}: {never}"
             return self.full_reasons[shape]
         anywhere = self.free_capacity.find(shape, _NO_INDICES)
-        is_first_blocked = self.reservation is None and self._reserve(task, shape, barred)
+        is_first_blocked = self.reservation is None and self._reserve(task, group, barred)
         if anywhere is None:
             describe = functools.partial(
                 wait_reasons.too_little_capacity,
@@ -273,20 +331,30 @@ class _Pass:
             self.first_blocked_reason = reason
         return reason
 
-    def _reserve(self, task: Task, shape: Shape, barred: frozenset[int]) -> bool:
+    def _reserve(self, task: Task, group: TaskGroup, barred: frozenset[int]) -> bool:
         release_times, ends_are_fixed = self.card_cache.release_times, self.running_tasks.ends_are_fixed
-        self.reservation = reserve_cards(
+        found = reserve_cards(
             task,
-            shape,
+            group.shape,
             release_times,
             ends_are_fixed=ends_are_fixed,
             now=self.now,
             barred=barred,
             cost=self._preemption_cost,
         )
-        if self.reservation is not None:
-            self.reserved_indices = frozenset(occupancy.index for occupancy in self.reservation.occupancies)
-        return self.reservation is not None
+        if found is None:
+            return False
+        if group.host_share is not NO_SHARE:
+            free_at = math.inf if found.start is None else found.start
+            start = self.host.reserve(task, group.host_share, not_before=free_at)
+            if not found.preemptions:
+                found = replace(found, start=None if math.isinf(start) else start)
+        self._set_reservation(found)
+        return True
+
+    def _set_reservation(self, reservation: Reservation) -> None:
+        self.reservation = reservation
+        self.reserved_indices = frozenset(occupancy.index for occupancy in reservation.occupancies)
 
     def _allocate(self, task: Task, group: TaskGroup, occupancies: list[CardOccupancy]) -> float:
         shape = group.shape
@@ -294,6 +362,8 @@ class _Pass:
         cards = tuple([occupancy.card.id for occupancy in occupancies])
         started = msgspec.structs.replace(task, cards=cards, reserved_mb=mb, started=self.now)
         self.free_capacity.allocate(occupancies, shape, started)
+        if group.host_share is not NO_SHARE:
+            self.host.allocate(task, group.host_share, group.seconds)
         self.may_fit.clear()
         self._add_placement(task, Placement(task.id, cards, mb))
         end = math.inf if group.seconds is None else self.now + group.seconds

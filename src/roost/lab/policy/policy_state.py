@@ -38,7 +38,9 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     """Cards on which no further task starts."""
     reserved: tuple[ReservedWindow, ...] = ()
     cores: int = 1
-    """CPU cores for all tasks without a card together; a task that names no number takes one."""
+    """CPU cores for all tasks together; a task without a card that names no number takes one."""
+    host_memory_mb: int | None = None
+    """Memory of the host for all tasks that request some; None: not known, so no task waits for it."""
     longest_wait: float = 7 * 86400.0
     """Seconds after which a task goes before others of its class, whatever their priority and fair share."""
     longest_wait_of_several: float = 86400.0

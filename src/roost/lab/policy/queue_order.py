@@ -7,9 +7,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from heapq import heapify, heappop, heapreplace
 from itertools import chain
+from math import inf
 from operator import attrgetter
 
 from roost.lab.policy.card_capacity import Shape
+from roost.lab.policy.host_share import NO_SHARE, HostShare
 from roost.lab.policy.policy_state import Rules
 from roost.lab.queue.task import Task
 
@@ -17,7 +19,7 @@ by_id, by_user = attrgetter("id"), attrgetter("user")
 age_key = attrgetter("submitted", "id")
 _by_age, _by_priority = attrgetter("submitted"), attrgetter("priority")
 
-_Level = tuple[bool, bool, int]
+Level = tuple[bool, bool, int]
 """Class (opportunistic or not), whether it has waited less than the limit, and minus the priority; the
 smallest comes first."""
 
@@ -47,6 +49,7 @@ class TaskGroup:
     """
 
     __slots__ = (
+        "host_share",
         "is_limited",
         "opportunistic",
         "priority",
@@ -60,6 +63,8 @@ class TaskGroup:
     def __init__(self, tasks: list[Task], shape: Shape, seconds: float | None) -> None:
         self.tasks, self.shape, self.seconds = tasks, shape, seconds
         self.priority, self.opportunistic = tasks[0].priority, tasks[0].need.opportunistic
+        self.host_share = HostShare.from_need(tasks[0].need)
+        """The part of the host that each takes."""
         self.is_limited = tasks[0].sweep is not None and tasks[0].most_parallel is not None
         """Whether only a number of them may run at once (a sweep with a limit)."""
         self.reason = ""
@@ -139,7 +144,7 @@ class QueueOrder:
         self._shared = shared
         self._too_old = now - rules.longest_wait
         self._several_too_old = now - min(rules.longest_wait, rules.longest_wait_of_several)
-        self._levels: defaultdict[_Level, Candidates] = defaultdict(list)
+        self._levels: defaultdict[Level, Candidates] = defaultdict(list)
 
     def add_groups(self, groups: Iterable[TaskGroup]) -> None:
         """Sorts groups into levels and clears their reasons."""
@@ -155,15 +160,36 @@ class QueueOrder:
             if tasks:
                 levels[group.opportunistic, True, 0 if shared else -group.priority].append((group, tasks))
 
-    def offer_tasks(self, charges: UserCharges, select: _Selector, place: _Placer) -> None:
+    @property
+    def levels(self) -> Sequence[Level]:
+        """The levels that have tasks, the first one first."""
+        return sorted(self._levels)
+
+    def oldest_on_host(self, level: Level) -> float:
+        """Returns when the oldest task of a level was submitted that takes a part of the host; infinity if
+        none does."""
+        groups = self._levels.get(level, ())
+        return min(
+            [tasks[0].submitted for group, tasks in groups if group.host_share is not NO_SHARE], default=inf
+        )
+
+    def offer_tasks(
+        self,
+        charges: UserCharges,
+        select: _Selector,
+        place: _Placer,
+        *,
+        levels: Sequence[Level] | None = None,
+    ) -> None:
         """Offers each task once, except those whose group is known to wait.
 
         Args:
             charges: Of the users; placed tasks are added.
             select: Selects the tasks that are offered: most are known in advance not to fit.
             place: Places a task, or sets why its group waits.
+            levels: Only these levels, as far as they have tasks; None: all.
         """
-        for level in sorted(self._levels):
+        for level in self.levels if levels is None else [one for one in levels if one in self._levels]:
             offered: list[Task] = []
             may_start: set[str] = set()
             group_of: dict[str, TaskGroup] = {}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 
-HELD, BEGIN, DEPENDENCY, SWEEP, CORES = "held", "begin", "dependency", "sweep", "cores"
+HELD, BEGIN, DEPENDENCY, SWEEP = "held", "begin", "dependency", "sweep"
+CORES, HOST_MEMORY = "cores", "host"
 CARDS, MEMORY, RESERVATION, RESERVED = "cards", "memory", "reservation", "reserved"
 DRAINED, TROUBLE, FOREIGN = "drained", "trouble", "foreign"
 IMPOSSIBLE = "impossible"
@@ -20,6 +21,7 @@ DISPLAYED_CODES = (
     DEPENDENCY,
     SWEEP,
     CORES,
+    HOST_MEMORY,
     *CAPACITY_CODES,
     IMPOSSIBLE,
     TAKEN,

@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 
 from roost.lab.policy.card_capacity import FreeCapacity
+from roost.lab.policy.host_share import NO_SHARE, HostShare
 from roost.lab.policy.policy_state import Expectation, PolicyState
 from roost.lab.queue.task import STOPPING, Task
 
@@ -50,7 +51,8 @@ class RunningTasks:
         self.state, self._free_capacity = state, free_capacity
         self.sweeps: Counter[str] = Counter()
         """The number of live tasks of each sweep."""
-        self.on_cpu: dict[str, Task] = {}
+        self.on_host: dict[str, Task] = {}
+        """The tasks with a share of the host: all without a card, and those that request one."""
         self._on_cards: dict[str, tuple[Task, str, float]] = {}
         """The task, its user and its share of cards; in the order of the state, as `_ends`."""
         self._ends: dict[str, float] = {}
@@ -69,7 +71,7 @@ class RunningTasks:
         for task in gone:
             if task.sweep is not None:
                 self.sweeps[task.sweep] -= 1
-            self.on_cpu.pop(task.id, None)
+            self.on_host.pop(task.id, None)
             self._on_cards.pop(task.id, None)
             self._ends.pop(task.id, None)
         self._add(come)
@@ -78,8 +80,8 @@ class RunningTasks:
         for task in tasks:
             if task.sweep is not None:
                 self.sweeps[task.sweep] += 1
-            if not task.need.cards:
-                self.on_cpu[task.id] = task
+            if HostShare.from_need(task.need) is not NO_SHARE:
+                self.on_host[task.id] = task
             if task.cards:
                 self._on_cards[task.id] = task, task.user, self.card_share(task)
                 self._ends[task.id] = self._fixed_end(task)

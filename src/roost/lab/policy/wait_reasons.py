@@ -12,6 +12,7 @@ from roost.base.text.timestamps import format_clock, format_dated_clock
 from roost.devices.card import Card
 from roost.devices.resource_request import ResourceRequest
 from roost.lab.policy.card_capacity import CardOccupancy, FreeCapacity, Shape, capacity_mb, usable
+from roost.lab.policy.host_share import HostShare
 from roost.lab.policy.policy_state import ReservedWindow, Rules
 from roost.lab.policy.reason_codes import (
     BEGIN,
@@ -21,6 +22,7 @@ from roost.lab.policy.reason_codes import (
     DEPENDENCY,
     DRAINED,
     HELD,
+    HOST_MEMORY,
     MEMORY,
     RESERVATION,
     RESERVED,
@@ -45,15 +47,22 @@ def impossible(need: ResourceRequest, cards: Sequence[Card], rules: Rules) -> st
 
     Cards that are drained, in trouble or in use count: they may come back.
     """
-    if not need.cards:
-        if rules.cores <= 0:
-            return "needs no card, and this machine runs no tasks without a card"
-        most = rules.cores
-        return (
-            None if (need.cores or 1) <= most else f"needs {need.cores} cores, and tasks may have {most} here"
-        )
+    if not need.cards and rules.cores <= 0:
+        return "needs no card, and this machine runs no tasks without a card"
+    if (why := host_too_small(HostShare.from_need(need), rules)) is not None or not need.cards:
+        return why
     found = usable(cards, rules)
     return too_large(Shape.from_need(need), sorted(capacity_mb(card, rules) for card in found), found)
+
+
+def host_too_small(share: HostShare, rules: Rules) -> str | None:
+    """Returns the same for a share of the host."""
+    if share.cores > rules.cores:
+        return f"needs {_cores(share.cores)}, and tasks may have {rules.cores} here"
+    if rules.host_memory_mb is not None and share.mb > rules.host_memory_mb:
+        most = format_memory(rules.host_memory_mb)
+        return f"needs {format_memory(share.mb)} of host memory, and tasks may have {most} here"
+    return None
 
 
 def too_large(shape: Shape, capacities: Sequence[int], cards: Sequence[Card]) -> str | None:
@@ -139,33 +148,49 @@ def sweep(most: int) -> str:
     return f"{SWEEP}: {most} of its sweep {_run(most)} already, as many as may at once"
 
 
-def cores(needed: int, left: int, most: int, *, holders: Iterable[tuple[int, str]]) -> str:
+def cores(needed: int, left: int, most: int, *, holders: Iterable[tuple[int, Task]]) -> str:
     """There are not enough cores.
 
     Args:
         needed: How many the task needs.
         left: How many are free.
         most: How many tasks may have together.
-        holders: The number of cores and the name of each task that has some.
+        holders: The number of cores of each task that has some.
     """
-    held = sorted(holders, key=lambda holder: (-holder[0], holder[1]))
-    if needed == 1 and len(held) == most:
+    held = _largest_first(holders)
+    if needed == 1 and len(held) == most and not any(task.need.cards for _, task in held):
         tasks = "task" if most == 1 else "tasks"
         return f"{CORES}: {most} {tasks} without a card {_run(most)} already, as many as may at once"
     # Only tasks of several cores by name: the others change often, and each time all reasons would be
     # rewritten.
-    shown = [f"{_shortened(name)} has {count}" for count, name in held if count > 1]
+    shown = [f"{_shortened(task.name)} has {count}" for count, task in held if count > 1]
     if ones := len(held) - len(shown):
         shown.append("one task has one" if ones == 1 else f"{ones} tasks have one each")
     free = f"{max(0, left) or 'none'} of {most} {_is(left)} free"
     return f"{CORES}: needs {_cores(needed)}; {free}{_format_first(shown, str)}"
 
 
-def cores_reserved(first_blocked: Task, count: int, start: float, now: float) -> str:
-    """It would fit, on cores that are reserved for the first task blocked by a lack of cores."""
+def host_memory(needed_mb: int, left_mb: int, most_mb: int, *, holders: Iterable[tuple[int, Task]]) -> str:
+    """There is not enough memory of the host; arguments as for `cores`, in MB."""
+    free = f"{format_memory(left_mb) if left_mb > 0 else 'none'} of {format_memory(most_mb)} is not given out"
+    shown = [f"{_shortened(task.name)} has {format_memory(mb)}" for mb, task in _largest_first(holders)]
+    needed = f"needs {format_memory(needed_mb)} of host memory"
+    return f"{HOST_MEMORY}: {needed}; {free}{_format_first(shown, str)}"
+
+
+def _largest_first(holders: Iterable[tuple[int, Task]]) -> list[tuple[int, Task]]:
+    return sorted(holders, key=lambda holder: (-holder[0], holder[1].name))
+
+
+def host_reserved(first_blocked: Task, share: HostShare, start: float, now: float) -> str:
+    """It would fit, on cores or memory of the host that are reserved for the first task that lacks them."""
     when = "" if math.isinf(start) else f", which starts {format_approximate_clock(start, now)}"
+    code, parts = HOST_MEMORY, [f"{format_memory(share.mb)} of host memory"] if share.mb else []
+    if share.cores:
+        code, parts = CORES, [_cores(share.cores), *parts]
+    verb = "is" if code == HOST_MEMORY else "are"
     return (
-        f"{CORES}: {_cores(count)} are kept for {first_blocked.name} ({first_blocked.id}){when}; "
+        f"{code}: {' and '.join(parts)} {verb} kept for {first_blocked.name} ({first_blocked.id}){when}; "
         "this one may not have ended by then"
     )
 

@@ -20,6 +20,7 @@ import msgspec
 
 from roost.base.errors import NotFound
 from roost.base.system import state_folder
+from roost.base.text.byte_sizes import format_memory
 from roost.devices.card import Card
 from roost.lab.queue import (
     admission,
@@ -261,6 +262,7 @@ class QueueStore(history.QueueHistory):
         *,
         most_per_card: int | None = None,
         spare_mb: int = 0,
+        memory_reason: str = "",
     ) -> Task:
         """Assigns cards to a pending task for its next attempt; returns the changed task, with its plan.
 
@@ -270,6 +272,7 @@ class QueueStore(history.QueueHistory):
             mb: The memory on each of them; None: the whole card.
             most_per_card: The maximum number of tasks on a card; None: no limit.
             spare_mb: The memory of each card that no task gets.
+            memory_reason: Why it gets that memory, for its event; empty: as requested.
 
         Raises:
             ConcurrentChange: The task has changed since, or a card is no longer free.
@@ -282,8 +285,11 @@ class QueueStore(history.QueueHistory):
                     raise ConcurrentChange(reason)
             card_assignments.assign(connection, task.id, [card.id for card in cards], mb)
             holds = {"cards": tuple(card.id for card in cards), "reserved_mb": mb if cards else None}
-            on = ", ".join(f"GPU {card.number}" for card in cards) or task.need.cores_text or "no card"
+            on = ", ".join([*(f"GPU {card.number}" for card in cards), *task.need.host_texts]) or "no card"
             text = f"{on}; attempt {task.attempt + 1}"
+            if memory_reason and cards:
+                share = "whole cards" if mb is None else f"{format_memory(mb)} of each card"
+                text += f"; {share}: {memory_reason}"
             self._replace(task, STARTING, {**now, **holds}, text)
             return self._task(task.id)
 

@@ -1,6 +1,7 @@
 """The scheduling pass of the daemon and the handling of attempts; what is decided here is carried out here.
 
 scheduler: one pass: reads the state, decides by the policy, starts tasks
+thread_share: the threads of a task that requests no cores
 site_rules: the rules of the machine's owner
 other_queues: the demand of the other queues of the machine, and what this one publishes
 reason_writer: writes the reasons of waiting tasks into the queue

@@ -113,7 +113,7 @@ def _after_out_of_memory(
     if not need.whole:
         then = f"{format_memory(need.least_mb or 0)} of each card"
     else:
-        then = "a whole card" if ran_out.reserved_mb is not None else "a larger card"
+        then = "a larger card" if (need.least_mb or 0) > ran_out.card_mb else "a whole card"
     why = f"attempt {task.attempt} ran out of memory: {took}; it continues with {then}"
     return PENDING, {"reason": f"{why} ({need.ran_out} of {MAX_OUT_OF_MEMORY_RETRIES})", "need": need}
 

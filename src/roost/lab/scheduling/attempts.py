@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from roost.base.errors import RoostError
+from roost.base.text.byte_sizes import format_memory
 from roost.lab.executors.executor import AttemptStatus, Executor
 from roost.lab.memory.memory_use import ReadCapacities, with_card_capacities
 from roost.lab.queue.history import MemoryPeak
@@ -175,6 +176,9 @@ class Attempts:
         if to != PENDING:
             changes |= {"started": status.started, "ended": status.ended, "exit_code": status.exit_code}
         ended = self._store.transition(task, to, session=status.session, peak=_peak(task, status), **changes)
+        if task.need.host_memory_mb is not None and status.host_peak_mb:
+            used = f"it used {format_memory(status.host_peak_mb)} of host memory at most"
+            self._store.add_event("measured", used, task=task.id)
         self._troubles.pop(task.id, None)
         return ended
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from roost.base.errors import Refused, RoostError
+from roost.base.system import cpu_cores
 from roost.devices import lease_files, usage_ledger
 from roost.devices.card import Card
 from roost.devices.lease import CardsBusy
@@ -29,6 +30,7 @@ from roost.lab.scheduling.attempts import Attempts
 from roost.lab.scheduling.other_queues import OtherQueues
 from roost.lab.scheduling.reason_writer import ReasonWriter
 from roost.lab.scheduling.site_rules import read_rules
+from roost.lab.scheduling.thread_share import with_thread_share
 from roost.supervisor.guard_start import StartInterrupted
 
 _MACHINE_ERRORS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.ENOSPC, errno.EDQUOT)
@@ -206,7 +208,9 @@ class Scheduler:
         starting: list[tuple[Task, Callable[[], None]]] = []
         started: list[Task] = []
         why = ""
-        for task in self._mark_started(placements, tasks, cards, rules, waits):
+        cores = cpu_cores.usable_cores() if placements else 1
+        for marked in self._mark_started(placements, tasks, cards, rules, waits):
+            task = with_thread_share(marked, [*cards.values()], rules, cores=cores)
             if reason_code(why) == MACHINE:  # the next one would fail for the same reason
                 waits[task.id] = self._put_back(task, why)
                 continue
@@ -265,7 +269,14 @@ class Scheduler:
                 try:
                     task = tasks[placement.task]
                     marked.append(
-                        self._store.start(task, chosen, placement.mb, most_per_card=most, spare_mb=spare)
+                        self._store.start(
+                            task,
+                            chosen,
+                            placement.mb,
+                            most_per_card=most,
+                            spare_mb=spare,
+                            memory_reason=self._expectations.memory_reason(task),
+                        )
                     )
                 except ConcurrentChange:
                     waits[placement.task] = (

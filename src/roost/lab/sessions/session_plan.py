@@ -66,6 +66,7 @@ def add_session(
     *,
     cards: Sequence[str] | None = None,
     leases: Leases | None = None,
+    core_ids: Sequence[int] = (),
     deadline: float | None = None,
     added: Mapping[str, Any] | None = None,
     token: str | None = None,
@@ -80,6 +81,7 @@ def add_session(
         plan: The plan of the session.
         cards: The value of CUDA_VISIBLE_DEVICES, as a list; None: that of the plan's environment.
         leases: The leases of these cards, whose descriptors the supervisor gets like that of the lock.
+        core_ids: As in `SessionSpec`.
         deadline: When the session must have ended, in unix seconds.
         added: Further keys of the request file.
         token: As in `SessionSpec`, for a plan that already uses the token; None: a new one.
@@ -89,7 +91,9 @@ def add_session(
         OSError: The request file cannot be written.
     """
     token = token or secrets.token_hex(16)
-    number = package.new_session({**plan.request, **(added or {}), "token": token}, is_durable=False)
+    bound = {"core_ids": list(core_ids)} if core_ids else {}
+    request = {**plan.request, **(added or {}), **bound, "token": token}
+    number = package.new_session(request, is_durable=False)
     path, folder = str(package.path), package.path / "sessions"
     terminal = str(plan.request.get("terminal") or "")
     return SessionSpec(
@@ -113,6 +117,7 @@ def add_session(
         is_launcher=plan.is_launcher,
         # None for a run inside another run, which is part of it, or for one with a debugger at a terminal.
         is_noticed=not (is_queued or terminal or REPORT_VARIABLE in plan.env),
+        core_ids=tuple(core_ids),
         lease_fds=leases.fds if leases is not None else (),
     )
 

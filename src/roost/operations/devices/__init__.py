@@ -1,5 +1,6 @@
 """Operations on the cards of this machine.
 
 devices: the list of cards, the rules of the lab for them, and drains
+host_status: the cores and the memory of the host
 interactive_lease: `roost lease`, cards for a program of the user
 """

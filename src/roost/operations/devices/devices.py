@@ -10,7 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from roost.base.errors import NotFound, UsageError
-from roost.base.system import cpu_cores, process_identity, state_folder
+from roost.base.system import process_identity, state_folder
 from roost.base.text.byte_sizes import format_memory
 from roost.base.text.word_list import join_names
 from roost.devices import inventory, lease_files
@@ -22,8 +22,9 @@ from roost.lab.queue.history import RULES_KEY
 from roost.lab.queue.queue_store import QueueStore
 from roost.lab.queue.task import LIVE, Task
 from roost.lab.scheduling.scheduler import without_leased_processes
-from roost.lab.scheduling.site_rules import read_rules
+from roost.lab.scheduling.site_rules import default_host, read_rules
 from roost.operations import lab
+from roost.operations.devices.host_status import HostStatus, host_status
 
 ALL, ANY = "all", "any"
 
@@ -87,7 +88,7 @@ class CardStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeviceList(msgspec.Struct, frozen=True):
-    """The cards of the machine and the rules of the lab."""
+    """The cards and the host of the machine, and the rules of the lab."""
 
     cards: list[CardStatus]
     most_per_card: int | None
@@ -95,7 +96,8 @@ class DeviceList(msgspec.Struct, frozen=True):
     keep_free_mb: int
     """Memory kept free on each card, at least 2 %."""
     cores: int
-    """CPU cores for tasks without cards; each takes one unless it requests more."""
+    """CPU cores for all tasks; one without cards takes one unless it requests more."""
+    host: HostStatus
 
 
 class DeviceChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,7 +109,8 @@ class DeviceChange(msgspec.Struct, frozen=True, kw_only=True):
     foreign: Literal["avoid", "fit", "ignore"] | None = None
     keep_free_mb: int | None = None
     cores: int | Literal["any"] | None = None
-    """`ANY`: as many as the machine has."""
+    """`ANY`: as many as the machine has; likewise in the next field."""
+    host_memory_mb: int | Literal["any"] | None = None
 
 
 def show() -> DeviceList:
@@ -118,13 +121,14 @@ def show() -> DeviceList:
         RoostError: As `roost.devices.inventory.read_cards`, or the queue cannot be read.
     """
     cards = inventory.read_cards()
-    rules, live, short = Rules(cores=cpu_cores.usable_cores()), list[Task](), dict[str, str]()
+    rules, live, short = msgspec.convert(default_host(), Rules), list[Task](), dict[str, str]()
     if database.has_existed(state_folder.lab_folder()):
         with lab.open_queue() as store:
             rules, live = read_rules(store), store.tasks(states=LIVE)
             short = store.unique_prefixes(task.id for task in live)
     found = [_card_status(card, rules, live, short, lease_files.live_leases(card.id)) for card in cards]
-    return DeviceList(found, rules.most_per_card, rules.foreign, rules.safety_mb, rules.cores)
+    host = host_status(rules, live)
+    return DeviceList(found, rules.most_per_card, rules.foreign, rules.safety_mb, rules.cores, host)
 
 
 def change(request: DeviceChange) -> None:
@@ -146,6 +150,8 @@ def change(request: DeviceChange) -> None:
         new["safety_mb"] = _checked_reserve(request.keep_free_mb)
     if request.cores is not None:
         new["cores"] = None if request.cores == ANY else request.cores
+    if request.host_memory_mb is not None:
+        new["host_memory_mb"] = None if request.host_memory_mb == ANY else request.host_memory_mb
     _edit_rules(lambda rules: {**rules, **new})
 
 

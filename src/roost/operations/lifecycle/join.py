@@ -15,6 +15,7 @@ from roost.operations.sessions.running_session import RunningSession, newest_ses
 from roost.operations.sessions.session_deadline import deadline_of
 from roost.operations.sessions.session_request import (
     StartedSession,
+    free_cores,
     output_size,
     start_worker,
     supervisor_limits,
@@ -67,7 +68,10 @@ def join(package: Path | str) -> StartedSession:
                 cards=cards,
                 leases=leases,
                 deadline=ends.at,
-                limits=supervisor_limits(settings.limits)._replace(wall_seconds=ends.seconds_left()),
+                limits=supervisor_limits(settings.limits)._replace(
+                    wall_seconds=ends.seconds_left(), host_memory_mb=request.host_memory_mb
+                ),
+                core_ids=free_cores(request.cores),
                 stacks=str(running.record.with_suffix(".stacks.txt")),
                 argv=launched.argv,
                 added=launched.environment,

@@ -5,6 +5,7 @@ new_tasks: new rows of the queue, queued all or none
 submit: trainings become tasks
 sweep: overrides with several values, expanded to combinations
 submit_command: a command of the user becomes a task
+expected_memory: the card memory that pending tasks will get, and why
 memory_profile: the key under which the memory use of a task is learned
 list_tasks: the rows of `roost tasks`
 why: the reason why a task is pending, or how it ended

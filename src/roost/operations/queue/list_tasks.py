@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -21,6 +21,9 @@ from roost.lab.queue.queue_store import QueueStore
 from roost.lab.queue.task import CRASHED, ENDED, FAILED, LIVE, PENDING, RUNNING, STOPPING, Task
 from roost.operations.queue.task_labels import TaskLabels
 from roost.package import live_progress
+
+if TYPE_CHECKING:
+    from roost.lab.memory.memory_prediction import MemoryReservation
 
 _MAX_ENDED = 5
 """A sweep counts as one."""
@@ -53,9 +56,11 @@ class TaskRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The name of the sweep; None: derived from the names of its tasks."""
     num_cards: int
     cores: int | None
-    """CPU cores of a task without cards; None: counts as one."""
+    """CPU cores that the task requests; None: a task without cards counts as one."""
+    host_memory_mb: int | None
+    """Memory of the host that the task requests; None: none is kept for it."""
     memory_mb: int | None
-    """Memory of each card, reserved or requested; None: the whole card."""
+    """Memory of each card: reserved, or of a pending task what it will get; None: the whole card."""
     whole: bool
     """Whether the task shares its cards with no other."""
     time_limit: float | None
@@ -163,8 +168,23 @@ def list_tasks(
             found = _recent_tasks(store, user, max_pending)
         short = store.unique_prefixes(id for task in found for id in (task.id, task.sweep) if id)
         labels = TaskLabels(store, (task.reason for task in found))
+        memory = read_expected_memory(store, found)
     now = time.time()
-    return [_row(task, short, labels.replace_ids(task.reason) if task.reason else "", now) for task in found]
+    return [
+        _row(task, short, labels.replace_ids(task.reason) if task.reason else "", now, memory.get(task.id))
+        for task in found
+    ]
+
+
+def read_expected_memory(store: QueueStore, tasks: Sequence[Task]) -> dict[str, MemoryReservation]:
+    """Returns the memory that the pending tasks among these will get of each card, by id; without those that
+    have no cards."""
+    waiting = [task for task in tasks if task.state == PENDING and task.need.cards]
+    if not waiting:  # saves the imports and the query of the driver
+        return {}
+    from roost.operations.queue.expected_memory import expected_memory
+
+    return expected_memory(store, waiting)
 
 
 def count_hidden(rows: Sequence[TaskRow], user: str | None = None) -> tuple[int, int]:
@@ -252,13 +272,17 @@ def _recent_tasks(store: QueueStore, user: str | None, max_pending: int | None) 
     return sorted(found.values(), key=lambda task: (task.submitted, task.id))
 
 
-def _row(task: Task, short: Mapping[str, str], reason: str, now: float) -> TaskRow:
+def _row(
+    task: Task, short: Mapping[str, str], reason: str, now: float, expected: MemoryReservation | None
+) -> TaskRow:
     need = task.need
+    requested_mb = need.memory_mb if expected is None else expected.mb
     return TaskRow(
         short=short[task.id],
         num_cards=need.cards,
         cores=need.cores,
-        memory_mb=task.reserved_mb if task.cards else need.memory_mb,
+        host_memory_mb=need.host_memory_mb,
+        memory_mb=task.reserved_mb if task.cards else requested_mb,
         reason=reason,
         whole=need.whole,
         time_limit=need.time_limit,

@@ -1,5 +1,5 @@
-"""The key under which the memory use of a task is learned: a digest of the code of its package and of its
-settings."""
+"""The profile under which the memory use of a task is learned: digests of the code of its package and of its
+settings (`roost.lab.memory.memory_features`)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import json
 from pathlib import PurePath
 
 from roost.config import layers
-from roost.lab.memory import memory_prediction
+from roost.lab.memory.memory_features import memory_features
 from roost.lab.sessions.session_plan import SessionPlan
 from roost.package.package import PackageFolder
 
@@ -16,13 +16,16 @@ _CODE_SUFFIXES = frozenset([".py", ".pyx", ".c", ".cc", ".cpp", ".cu", ".cuh", "
 """Other files that matter are named by the config, whose settings are in the profile."""
 
 
-def profile_of(package: PackageFolder, plan: SessionPlan) -> tuple[str, float | None]:
-    """Returns the memory profile of a planned session (`memory_prediction.memory_profile`). It is
-    empty for a command, whose memory use is not measured.
+def profile_of(
+    package: PackageFolder, plan: SessionPlan, *, sweep: str | None = None
+) -> tuple[str, float | None]:
+    """Returns the memory profile of a planned session, and its scale. It is empty for a command, whose memory
+    use is not measured.
 
     Args:
         package: The package of the session.
         plan: The session plan.
+        sweep: The id of the sweep of its task, if it is of one.
 
     Raises:
         NotFound: A file of the package cannot be read.
@@ -30,9 +33,13 @@ def profile_of(package: PackageFolder, plan: SessionPlan) -> tuple[str, float | 
     if plan.is_command:
         return "", None
     settings = layers.apply_overrides(package.settings(), plan.request["overrides"])
-    return memory_prediction.memory_profile(
-        _code_digest(package), {**settings, "strategy": plan.request["strategy"]}
+    features, scale = memory_features(
+        {**settings, "strategy": plan.request["strategy"]},
+        family=str(package.request.get("project") or package.path.parent),
+        code=_code_digest(package),
+        sweep=sweep,
     )
+    return features.to_text(), scale
 
 
 def _code_digest(package: PackageFolder) -> str:

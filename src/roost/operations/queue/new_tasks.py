@@ -58,7 +58,7 @@ def new_task(
     if options.gpus:
         from roost.operations.queue import memory_profile  # takes 20 ms, which a CPU task need not spend
 
-        profile, scale = memory_profile.profile_of(package, plan)
+        profile, scale = memory_profile.profile_of(package, plan, sweep=sweep)
     return Task(
         id=new_id(now),
         name=package.path.name,

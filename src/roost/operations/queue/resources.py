@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -120,9 +120,6 @@ def with_card_count(options: TaskOptions, devices: Devices | None) -> TaskOption
     if about_cards and not gpus:
         what = f"{' and '.join(about_cards)} applies to cards, and this task has none"
         raise UsageError(what, fix="leave it out, or request cards: --gpus 1")
-    if options.cpus is not None and gpus:
-        what = "applies only to tasks without cards, and this task has cards"
-        raise UsageError(what, setting="--cpus", received=options.cpus, fix="leave it out, or add -CPU")
     return msgspec.structs.replace(options, gpus=gpus)
 
 
@@ -133,48 +130,61 @@ def require_satisfiable(needs: Sequence[ResourceRequest]) -> None:
         Refused: A task could never start; or the driver does not answer.
     """
     with lab.open_queue() as store:
-        has_amounts = any(need.cards or need.cores for need in needs)
+        has_amounts = any(need.cards or need.cores or need.host_memory_mb for need in needs)
         if not store.settings().get(RULES_KEY) and not has_amounts:
             return  # the default rules let every such task run, and the imports below take 20 ms
-        from roost.lab.policy.wait_reasons import impossible
+        from roost.lab.policy.host_share import HostShare
+        from roost.lab.policy.wait_reasons import host_too_small, impossible
         from roost.lab.scheduling.site_rules import read_rules
 
         rules = read_rules(store)
     cards = inventory.read_cards() if any(need.cards for need in needs) else []
     for need in dict.fromkeys(needs):
         why = impossible(need, cards, rules)
-        if why is not None:
-            listed = "roost devices" if need.cards else "roost devices --cores N` or `any"
-            verb = "lists the cards" if need.cards else "raises the cores for CPU tasks"
-            raise Refused(f"the task could never start: it {why}", fix=f"request less; `{listed}` {verb}")
+        if why is None:
+            continue
+        share = HostShare.from_need(need)
+        fix = "`roost devices` lists the cards"
+        if share.cores > rules.cores:
+            fix = "`roost devices --cores N` or `any` raises the cores for tasks"
+        elif host_too_small(share, rules) is not None:
+            fix = "`roost devices --host-memory MB` or `any` raises the memory for tasks"
+        raise Refused(f"the task could never start: it {why}", fix=f"request less; {fix}")
 
 
 def with_previous_share(options: TaskOptions, package: Path) -> tuple[TaskOptions, list[str]]:
-    """Returns the options with the share of each card (or the CPU cores) that the package's last task
-    requested, unless the options set it; and notes for the user.
+    """Returns the options with the share of each card and of the host that the package's last task requested,
+    unless the options set it; and notes for the user.
 
     Args:
         options: With a known number of cards.
         package: The folder of the package.
     """
-    if options.whole or options.memory_mb is not None or options.cpus is not None:
-        return options, []
     try:
         with lab.open_queue() as store:
             before = store.find(str(package)).need
     except NotFound:  # the package was never a task
         return options, []
-    if not options.gpus and before.cores is not None:
-        options = msgspec.structs.replace(options, cpus=before.cores)
-        share, option = before.cores_text, "--cpus"
-    elif options.gpus and (before.whole or before.memory_mb is not None):
-        options = msgspec.structs.replace(options, whole=before.whole, memory_mb=before.memory_mb)
+    if bool(before.cards) != bool(options.gpus):
+        return options, []
+    changes, notes = dict[str, Any](), list[str]()
+    is_share_given = options.whole or options.memory_mb is not None
+    if not is_share_given and (before.whole or before.memory_mb is not None):
+        changes |= {"whole": before.whole, "memory_mb": before.memory_mb}
         mb = before.memory_mb
         share = "whole cards" if mb is None else f"{format_memory(mb)} of each card"
-        option = "-m" if mb is None else "-m or --whole"
-    else:
-        return options, []
-    return options, [f"{share}, as in the package's last task; {option} changes it"]
+        notes.append(_share_note(share, "-m" if mb is None else "-m or --whole"))
+    if options.cpus is None and before.cores is not None:
+        changes["cpus"] = before.cores
+        notes.append(_share_note(before.cores_text, "--cpus"))
+    if options.host_memory_mb is None and before.host_memory_mb is not None:
+        changes["host_memory_mb"] = before.host_memory_mb
+        notes.append(_share_note(f"{format_memory(before.host_memory_mb)} of host memory", "--host-memory"))
+    return msgspec.structs.replace(options, **changes), notes
+
+
+def _share_note(share: str, option: str) -> str:
+    return f"{share}, as in the package's last task; {option} changes it"
 
 
 def find_task_ids(texts: Sequence[str], *, setting: str = "--after") -> tuple[str, ...]:

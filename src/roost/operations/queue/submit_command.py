@@ -90,7 +90,9 @@ def create_command_task(
         OSError: The package cannot be written.
     """
     folder = folder or Path.cwd()
-    plan = command_plan(command, time_limit=options.time_limit, folder=folder)
+    plan = command_plan(
+        command, time_limit=options.time_limit, folder=folder, host_memory_mb=options.host_memory_mb
+    )
     package = PackageFolder.create(
         folder / RUNS_FOLDER,
         name=name,
@@ -136,13 +138,16 @@ def require_program(command: Sequence[str], folder: Path) -> None:
     raise NotFound("there is no such program", setting="--", received=program, fix=fix)
 
 
-def command_plan(command: Sequence[str], *, time_limit: float | None, folder: Path) -> SessionPlan:
+def command_plan(
+    command: Sequence[str], *, time_limit: float | None, folder: Path, host_memory_mb: int | None = None
+) -> SessionPlan:
     """Returns the session plan of a command of the user, with the caller's environment.
 
     Args:
         command: The program and its arguments.
         time_limit: Seconds.
         folder: The working directory.
+        host_memory_mb: The memory of the machine that its processes may use together; None: no limit.
     """
     return SessionPlan(
         request={"kind": TaskKind.COMMAND, "command": list(command)},
@@ -150,5 +155,5 @@ def command_plan(command: Sequence[str], *, time_limit: float | None, folder: Pa
         is_command=True,
         cwd=str(folder),
         env=callers_environment(),
-        limits=SessionLimits(wall_seconds=time_limit)._asdict(),
+        limits=SessionLimits(wall_seconds=time_limit, host_memory_mb=host_memory_mb)._asdict(),
     )

@@ -16,13 +16,14 @@ from roost.base.text.durations import format_duration
 from roost.base.text.timestamps import format_clock
 from roost.base.text.word_list import join_names
 from roost.lab.background import daemon_presence
+from roost.lab.memory.memory_prediction import MemoryReservation
 from roost.lab.policy.start_conditions import can_never_start
 from roost.lab.queue.history import QueueEvent
 from roost.lab.queue.queue_store import QueueStore
 from roost.lab.queue.task import ENDED, PENDING, RUNNING, STARTING, STOPPED, SUCCEEDED, Task
 from roost.lab.queue.task_states import STOP_REQUESTS
 from roost.operations import resolve
-from roost.operations.queue.list_tasks import card_numbers
+from roost.operations.queue.list_tasks import card_numbers, read_expected_memory
 from roost.operations.queue.task_labels import TaskLabels
 from roost.package import sessions
 from roost.package.kinds import PackageKind
@@ -76,13 +77,14 @@ def why(text: str) -> list[TaskExplanation]:
         labels = TaskLabels(store, [*texts, *(task.id for task in tasks)])
         read_task = functools.cache(functools.partial(_find_task, store))
         pending = [task for task in tasks if task.state == PENDING]
+        memory = read_expected_memory(store, tasks)
         never_starting = {task.id for task in pending if can_never_start(task, read_task)}
     return [
         _explanation(
             task,
             events[task.id],
             labels,
-            _state_line(task, numbers, never_starts=task.id in never_starting),
+            _state_line(task, numbers, never_starts=task.id in never_starting, expected=memory.get(task.id)),
             is_watched=is_watched,
         )
         for task in tasks
@@ -158,14 +160,21 @@ def _can_continue(task: Task) -> bool:
     return request is not None and PackageKind.of(request).may_continue and not later.exists()
 
 
-def _state_line(task: Task, numbers: Mapping[str, int], *, never_starts: bool = False) -> str:
+def _state_line(
+    task: Task,
+    numbers: Mapping[str, int],
+    *,
+    never_starts: bool = False,
+    expected: MemoryReservation | None = None,
+) -> str:
     if task.state == PENDING:
         hint = f" (`roost stop {task.id}` removes it from the queue)" if never_starts else ""
-        return f"{task.reason}{hint}" if task.reason else "the daemon has not considered it yet"
+        line = f"{task.reason}{hint}" if task.reason else "the daemon has not considered it yet"
+        return line if expected is None else f"{line}; {_format_expected(expected)}"
     if task.state in ENDED:
         return _end_line(task)
     cards = [f"GPU {numbers[card]}" if card in numbers else card for card in task.cards]
-    on = join_names(cards) or task.need.cores_text
+    on = join_names([*cards, *task.need.host_texts])
     where = f"on {on}" if on else "without a card"
     if task.reserved_mb is not None:
         where = f"with {format_memory(task.reserved_mb)} {where}"
@@ -175,6 +184,11 @@ def _state_line(task: Task, numbers: Mapping[str, int], *, never_starts: bool = 
         since = f" since {format_clock(task.started)}" if task.started is not None else ""
         return f"{task.state} {where}{since}, attempt {task.attempt}"
     return f"{task.state} {where}: it is saving and will end"
+
+
+def _format_expected(expected: MemoryReservation) -> str:
+    share = "whole cards" if expected.mb is None else f"{format_memory(expected.mb)} of each card"
+    return f"it will get {share}: {expected.reason}"
 
 
 def _end_line(task: Task) -> str:

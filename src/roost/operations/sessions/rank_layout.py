@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from roost.base.errors import Refused, UsageError
 from roost.base.system import cpu_cores
+from roost.base.system.worker_protocol import THREADS_VARIABLE
 from roost.config import conflicts
 from roost.config.settings import Devices, Settings, Where
 from roost.devices import device_types, inventory, visible_cards
@@ -25,7 +26,6 @@ from roost.package.session_schema import SessionRequest
 from roost.package.setting_locations import override_key
 
 COMMAND_LINE = "command line"
-_THREADS_VARIABLE = "OMP_NUM_THREADS"
 _HOST_AND_PORT = re.compile(r"(\S+):(\d{1,5})")
 _HIGHEST_PORT = 65535
 
@@ -43,6 +43,10 @@ class RankRequest:
     """The number of machines that train together."""
     rendezvous: str | None = None
     """HOST:PORT of the rendezvous: the first machine, and a port that is free there."""
+    cores: int | None = None
+    """The CPU cores of the session; None: all."""
+    host_memory_mb: int | None = None
+    """The memory of the machine that its processes may use together, in MB; None: no limit."""
     restart: int = 0
     """How many times in a row the next session may start automatically after a failure."""
     sources: Mapping[str, str] = field(default_factory=dict)
@@ -102,6 +106,9 @@ def plan_ranks(
         Refused: This machine does not have these devices.
     """
     _check_nodes(ranks)
+    if ranks.cores is not None and ranks.cores > (has := cpu_cores.usable_cores()):
+        what = f"this machine has {has} core{'s' * (has > 1)} for it"
+        raise Refused(what, setting="--cpus", received=ranks.cores, fix="request less, or leave it out")
     choice = _LayoutChoice(ranks, settings, device, where)
     if choice.strategy == "single":
         return _one_process(choice)
@@ -146,7 +153,8 @@ def queued_ranks(
         conflicts.check_ranks(settings, strategy, world, where)
     on_cards = options.gpus and not inventory.is_simulated()
     device = device_types.CARDS if on_cards else device_types.CPU
-    return _request_fields(RankRequest(), device, devices=count, cards=None, strategy=strategy, ranks=world)
+    request = RankRequest(cores=options.cpus, host_memory_mb=options.host_memory_mb)
+    return _request_fields(request, device, devices=count, cards=None, strategy=strategy, ranks=world)
 
 
 def one_process_notes(settings: Settings, *, device: str, where: Where) -> list[str]:
@@ -197,8 +205,9 @@ def rank_environments(request: SessionRequest, settings: Settings) -> tuple[dict
     if settings.threads != "auto":
         threads = str(settings.threads)
     else:
-        threads = os.environ.get(_THREADS_VARIABLE) or str(max(1, cpu_cores.usable_cores() // count))
-    return tuple({_THREADS_VARIABLE: threads} for _ in range(count))
+        cores = request.cores or cpu_cores.usable_cores()
+        threads = os.environ.get(THREADS_VARIABLE) or str(max(1, cores // count))
+    return tuple({THREADS_VARIABLE: threads} for _ in range(count))
 
 
 class _LayoutChoice:
@@ -248,6 +257,8 @@ def _request_fields(
         num_nodes=request.num_nodes,
         rendezvous=request.rendezvous,
         restart=request.restart,
+        **({} if request.cores is None else {"cores": request.cores}),
+        **({} if request.host_memory_mb is None else {"host_memory_mb": request.host_memory_mb}),
     )
 
 

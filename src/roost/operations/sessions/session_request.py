@@ -15,7 +15,8 @@ from typing import Any
 import msgspec
 
 from roost.base.interval import parse_duration
-from roost.base.system.worker_protocol import DEADLINE_VARIABLE
+from roost.base.system import cpu_cores
+from roost.base.system.worker_protocol import DEADLINE_VARIABLE, THREADS_VARIABLE
 from roost.config.sections.limits import LimitSettings
 from roost.config.settings import Settings
 from roost.devices import inventory, visible_cards
@@ -131,6 +132,7 @@ def _start_with_leases(
         package,
         plan,
         cards=None if request.device == "cpu" else cards,
+        core_ids=free_cores(request.cores),
         leases=leases if leases.fds else None,
         deadline=deadline.at,
         token=token,
@@ -185,11 +187,23 @@ def session_plan(body: SessionRequest, settings: Settings) -> SessionPlan:
         request=dict(body),
         argv=list(_WORKER),
         env=callers_environment(),
-        own_env=own_environment(cpu=body.device == "cpu"),
-        limits=supervisor_limits(settings.limits)._asdict(),
+        own_env={**own_environment(cpu=body.device == "cpu"), **threads_of(body.cores)},
+        limits=supervisor_limits(settings.limits)._replace(host_memory_mb=body.host_memory_mb)._asdict(),
         ranks=rank_layout.rank_environments(body, settings),
         restart=body.restart,
     )
+
+
+def free_cores(count: int | None) -> tuple[int, ...]:
+    """Returns cores for a session at a terminal: those to which no other process is bound, as far as there
+    are any."""
+    return () if count is None else cpu_cores.choose_cores(count, taken=cpu_cores.bound_cores())
+
+
+def threads_of(cores: int | None) -> dict[str, str]:
+    """Returns the variable that bounds the threads of a session with a number of cores, unless the caller has
+    set it."""
+    return {} if cores is None or THREADS_VARIABLE in os.environ else {THREADS_VARIABLE: str(cores)}
 
 
 def _join_note(num_nodes: int, package: PackageFolder) -> str:

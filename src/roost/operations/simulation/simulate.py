@@ -15,7 +15,7 @@ from roost.base import safe_read
 from roost.base.errors import ConfigError, NotFound, UsageError
 from roost.devices import simulated_cards
 from roost.devices.card import Card
-from roost.devices.resource_request import MemoryMb, ResourceRequest
+from roost.devices.resource_request import ResourceRequest
 from roost.lab.memory.memory_prediction import percentile
 from roost.lab.policy.policy_state import Rules
 from roost.lab.queue.task import PENDING, Task
@@ -25,6 +25,7 @@ MAX_BYTES = 256 * 2**20
 _MAX_SECONDS = 100 * 365 * 86400.0
 
 _Seconds = Annotated[float, Meta(ge=0, le=_MAX_SECONDS)]
+_MemoryMb = Annotated[int, Meta(ge=1, le=2**40)]
 _Count = Annotated[int, Meta(ge=0, le=simulated_cards.MAX_CARDS)]
 
 
@@ -38,18 +39,16 @@ class HistoryTask(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     user: str = "unknown"
     name: str = ""
     cards: _Count = 1
-    memory_mb: MemoryMb | None = None
+    memory_mb: _MemoryMb | None = None
     """Of each card; omitted: whole cards."""
     cores: Annotated[int, Meta(ge=1, le=2**20)] | None = None
-    """Of a task without cards; omitted: one."""
+    """Omitted: one for a task without cards, else none."""
+    host_memory_mb: _MemoryMb | None = None
+    """Of the host; omitted: none is kept for it."""
     whole: bool = False
     limit: Annotated[float, Meta(gt=0, le=_MAX_SECONDS)] | None = None
     priority: Annotated[int, Meta(ge=-(2**31), le=2**31)] = 0
     opportunistic: bool = False
-
-    def __post_init__(self) -> None:
-        if self.cores is not None and self.cards:
-            raise ValueError("`cores` applies to a task without cards, whose `cards` is 0")
 
 
 class ListedTask(Struct, frozen=True, kw_only=True):
@@ -69,6 +68,8 @@ class ListedTask(Struct, frozen=True, kw_only=True):
     opportunistic: bool
     cores: int | None = None
     """Missing in the lists of older versions."""
+    host_memory_mb: int | None = None
+    """Likewise."""
 
 
 class TaskHistory(NamedTuple):
@@ -88,7 +89,7 @@ class SimulateRequest(Struct, frozen=True, kw_only=True):
         tasks: The number of generated tasks.
         seed: Of the generated tasks.
         most_per_card: How many tasks may share a card; None: as many as fit.
-        cores: The CPU cores for tasks without cards.
+        cores: The CPU cores for all tasks.
     """
 
     history: Path | None = None
@@ -216,6 +217,7 @@ def _read_list(data: bytes, path: Path) -> TaskHistory:
                 cards=one.num_cards,
                 memory_mb=one.memory_mb,
                 cores=one.cores,
+                host_memory_mb=one.host_memory_mb,
                 whole=one.whole,
                 limit=one.time_limit,
                 priority=one.priority,
@@ -270,6 +272,7 @@ def _job(number: int, entry: HistoryTask) -> Job:
         cards=entry.cards,
         memory_mb=entry.memory_mb,
         cores=entry.cores,
+        host_memory_mb=entry.host_memory_mb,
         whole=entry.whole,
         time_limit=entry.limit,
         opportunistic=entry.opportunistic,

@@ -10,7 +10,7 @@ from msgspec import Meta
 from roost.base.errors import Refused, UsageError
 from roost.base.text.byte_sizes import format_memory
 from roost.devices import inventory
-from roost.devices.resource_request import Strategy, TaskOptions
+from roost.devices.resource_request import MIN_CARD_MEMORY_MB, Strategy, TaskOptions
 from roost.lab.policy.card_capacity import capacity_mb, usable
 from roost.lab.scheduling.site_rules import read_rules
 from roost.operations import lab
@@ -40,12 +40,12 @@ def task_options(parameters: SharedCardParameters) -> TaskOptions:
         Refused: All cards together have less memory.
     """
     asked_mb = parameters.memory_consumption
-    if asked_mb == 0:
+    if 0 <= asked_mb < MIN_CARD_MEMORY_MB:
         raise UsageError(
-            "a task needs some memory",
+            "is too little memory for a task",
             setting="memory_consumption",
-            received=0,
-            fix="give MB, or leave it out",
+            received=asked_mb,
+            fix=f"give {MIN_CARD_MEMORY_MB} MB or more, or leave it out",
         )
     if parameters.CPU:
         if parameters.DDP or parameters.multi_GPU:

@@ -37,7 +37,9 @@ class ChangeDevices(RequestParameters, frozen=True, kw_only=True):
     keep_free_mb: Annotated[int, Meta(ge=0, le=2**40)] | None = None
     """MB of each card that no task gets."""
     cores: Annotated[int, Meta(ge=0, le=4096)] | Literal["any"] | None = None
-    """CPU cores for tasks without cards."""
+    """CPU cores for all tasks; one without cards takes one unless it requests more."""
+    host_memory_mb: Annotated[int, Meta(ge=0, le=2**40)] | Literal["any"] | None = None
+    """MB of the machine's memory that tasks may request together."""
 
 
 class Drain(RequestParameters, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""The memory that the processes of a session take together."""
+"""The memory that the processes of a session take together, and its limit."""
 
 # Standard library only
 
@@ -7,36 +7,70 @@ from __future__ import annotations
 import contextlib
 import time
 
+from roost.base.system.worker_protocol import OUT_OF_HOST_MEMORY
+from roost.supervisor.exit_status import SessionOutcome
 from roost.supervisor.processes.process_tree import descendants
 
 _INTERVAL_PER_COST = 1000
 """The interval to the next sample is at least this many times the cost of one: 0.1 % of a core."""
 _LEAST_SECONDS, _MOST_SECONDS = 0.5, 10.0
+_LIMITED_INTERVAL_PER_COST, _LIMITED_MOST_SECONDS = 100, 1.0
+"""The same where a limit is enforced, which costs more."""
+_MORE_MEMORY = 1.5
+"""A limit that was too small is suggested to be raised by this factor."""
 
 
 class ProcessTreePeak:
     """The largest sum over all samples, in MB.
 
+    Args:
+        root_pid: The processes below this one count.
+        limit_mb: What they may take together; None: no limit.
+
     Only what exists nowhere but in memory is counted (private pages and shared memory), not the pages of
     files that the kernel can drop. The sum is an upper bound: a page that several processes share, by a fork
     or as shared memory, counts once for each. For the exact sum (PSS) the kernel would walk all pages of the
-    run at each sample.
+    run at each sample, so it is read only where the upper bound exceeds the limit.
     """
 
-    def __init__(self, root_pid: int) -> None:
+    def __init__(self, root_pid: int, limit_mb: int | None = None) -> None:
         self.peak_mb = 0.0
-        self._root_pid = root_pid
+        self._root_pid, self._limit_mb = root_pid, limit_mb
         self._next = 0.0
 
-    def sample(self, now: float) -> None:
-        """Measures all processes below the root, if a sample is due (``now``: monotonic seconds)."""
+    def sample(self, now: float) -> SessionOutcome | None:
+        """Measures all processes below the root, if a sample is due (``now``: monotonic seconds). Returns the
+        outcome of the session if they exceed the limit."""
         if now < self._next:
-            return
-        began = time.process_time()
+            return None
+        began, found = time.process_time(), None
         with contextlib.suppress(OSError):  # no descriptor left: the figure must not fail the run
-            self.peak_mb = max(self.peak_mb, sum(map(resident_kb, descendants(self._root_pid))) / 1024)
+            pids = descendants(self._root_pid)
+            sampled_mb = sum(map(resident_kb, pids)) / 1024
+            self.peak_mb = max(self.peak_mb, sampled_mb)
+            if self._limit_mb is not None and sampled_mb > self._limit_mb:
+                found = self._check_limit(pids, self._limit_mb)
         cost = time.process_time() - began
-        self._next = now + min(_MOST_SECONDS, max(_LEAST_SECONDS, cost * _INTERVAL_PER_COST))
+        per_cost, most = _INTERVAL_PER_COST, _MOST_SECONDS
+        if self._limit_mb is not None:
+            per_cost, most = _LIMITED_INTERVAL_PER_COST, _LIMITED_MOST_SECONDS
+        self._next = now + min(most, max(_LEAST_SECONDS, cost * per_cost))
+        return found
+
+    def _check_limit(self, pids: list[int], limit_mb: int) -> SessionOutcome | None:
+        sizes = sorted(((proportional_kb(pid) / 1024, pid) for pid in pids), reverse=True)
+        used_mb = sum(mb for mb, _ in sizes)
+        if used_mb <= limit_mb:
+            return None
+        mb, pid = sizes[0]
+        return exceeded(limit_mb, f"took {used_mb:.0f} MB, the largest (pid {pid}) {mb:.0f} MB")
+
+
+def exceeded(limit_mb: int, how: str) -> SessionOutcome:
+    """Returns the outcome of a session that has exceeded its limit; ``how``: what its processes did."""
+    fix = f"request more: --host-memory {round(limit_mb * _MORE_MEMORY)}MB"
+    error = f"out of host memory: it may have {limit_mb} MB (--host-memory), and its processes {how}; {fix}"
+    return SessionOutcome("failed", 1, OUT_OF_HOST_MEMORY, error)
 
 
 def resident_kb(pid: int) -> int:
@@ -47,6 +81,19 @@ def resident_kb(pid: int) -> int:
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return 0
     return _field(text, b"RssAnon:") + _field(text, b"RssShmem:")
+
+
+def proportional_kb(pid: int) -> int:
+    """Returns the same with shared pages divided by the number of processes that share them. Where the kernel
+    does not report that (before Linux 5.3), the upper bound."""
+    try:
+        with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
+            text = file.read()
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return resident_kb(pid)
+    if b"Pss_Anon:" not in text:
+        return resident_kb(pid)
+    return _field(text, b"Pss_Anon:") + _field(text, b"Pss_Shmem:")
 
 
 def _field(text: bytes, name: bytes) -> int:

@@ -2,7 +2,8 @@
 
 It needs no setup, only a place below the own group where another may be created: so it works for root, on the
 ``unified`` mount of a hybrid system too, and in what systemd delegated to a user. Anywhere else `create`
-returns None and the processes of a run are found by parent. No controller is used. The kernel's
+returns None and the processes of a run are found by parent. Of the controllers only that of memory is used,
+for a session with a limit, and only where the groups above have it switched on. The kernel's
 ``memory.peak`` is not either: it counts the page cache, so a run that reads a large data set would seem to
 need that much.
 """
@@ -53,6 +54,17 @@ def create(token: str) -> str | None:
     except OSError:  # read-only, as in most containers, or another user's
         return None
     return path
+
+
+def limit_memory(path: str, num_bytes: int) -> bool:
+    """Limits the memory of an empty group: with more the kernel kills all of its processes. Returns False
+    where the groups above do not allow it."""
+    try:
+        _write(f"{path}/memory.max", b"%d" % num_bytes)
+        _write(f"{path}/memory.oom.group", b"1")
+    except OSError:  # no such file: the controller is off
+        return False
+    return True
 
 
 def fork_into(path: str) -> int | None:
