@@ -61,15 +61,15 @@ class RankLayout:
 
 
 def with_previous_layout(ranks: RankRequest, package: PackageFolder, overrides: Sequence[str]) -> RankRequest:
-    """Returns the request with the devices and the strategy of the newest session, unless the caller or an
-    override of the coming session sets them.
+    """Returns the request with the devices and the strategy of the newest session in effect, unless the
+    caller or an override of the coming session sets them.
 
     Args:
         ranks: The request of the caller.
         package: The package that continues.
         overrides: The overrides of the coming session.
     """
-    session = next((one for one in reversed(package.sessions()) if "strategy" in one.request), None)
+    session = next((one for one in reversed(package.sessions_in_effect()) if "strategy" in one.request), None)
     if session is None:
         return ranks
     changed = [override_key(text) for text in overrides]
