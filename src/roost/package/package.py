@@ -231,12 +231,6 @@ class PackageFolder:
         """Returns all sessions, the oldest first."""
         return sessions.read_all(self.path / "sessions")
 
-    def sessions_in_effect(self) -> list[Session]:
-        """Returns the sessions whose requests hold for later ones (`Session.is_effective`); if there is none,
-        the first session, which began the run."""
-        found = self.sessions()
-        return [one for one in found if one.is_effective(self.path / "records")] or found[:1]
-
     def state(self) -> str:
         """Returns the state of the newest session; ``new`` without one."""
         found = self.sessions()

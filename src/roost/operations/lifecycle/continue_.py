@@ -22,7 +22,7 @@ from roost.operations.sessions.session_request import (
     require_startable,
     start_session,
 )
-from roost.package import lineage, live_progress, resume_gate, snapshot
+from roost.package import lineage, live_progress, resume_gate, sessions, snapshot
 from roost.package.checkpoints import checkpoint
 from roost.package.kinds import TaskKind
 from roost.package.package import PackageFolder
@@ -208,7 +208,7 @@ def reached_limit(package: PackageFolder) -> tuple[str, Any] | tuple[None, None]
 
 def previous_device(package: PackageFolder) -> str:
     """Returns the device that the newest session in effect requested."""
-    devices = [session.request.get("device") for session in package.sessions_in_effect()]
+    devices = [session.request.get("device") for session in sessions.in_effect(package.path)]
     return str(next(filter(None, reversed(devices)), "auto"))  # a Python program requests none
 
 
@@ -216,7 +216,7 @@ def _dropped_override_notes(package: PackageFolder) -> list[str]:
     """Returns a note if the session before had overrides that hold no longer, as it failed before its first
     step."""
     last = next(reversed(package.sessions()), None)
-    if last is None or not last.request.overrides or last in package.sessions_in_effect():
+    if last is None or not last.request.overrides or last in sessions.in_effect(package.path):
         return []
     given = shlex.join(last.request.overrides)
     return [

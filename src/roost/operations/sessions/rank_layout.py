@@ -20,6 +20,7 @@ from roost.devices import device_types, inventory, visible_cards
 from roost.devices.card import Card
 from roost.devices.resource_request import TaskOptions
 from roost.operations.sessions.foreground_lease import prefer_unleased
+from roost.package import sessions
 from roost.package.package import PackageFolder
 from roost.package.setting_locations import override_key
 
@@ -69,7 +70,9 @@ def with_previous_layout(ranks: RankRequest, package: PackageFolder, overrides: 
         package: The package that continues.
         overrides: The overrides of the coming session.
     """
-    session = next((one for one in reversed(package.sessions_in_effect()) if "strategy" in one.request), None)
+    session = next(
+        (one for one in reversed(sessions.in_effect(package.path)) if "strategy" in one.request), None
+    )
     if session is None:
         return ranks
     changed = [override_key(text) for text in overrides]
