@@ -54,7 +54,7 @@ def program(lab: Lab, *arguments: object, under: Sequence[str] = ()) -> Any:
 
 def count(lab: Lab, operation: str) -> Counter[str]:
     """How often an operation makes each call."""
-    name, log = f"counted-{operation.replace('/', '-')}", lab.folder / "log"
+    name, log = f"counted-{operation.replace('/', '-')}-{len(lab.tasks())}", lab.folder / "log"
     program(lab, operation, "prepare", 0, name)
     names = ",".join(f"?{call}" for call in (*CALLS, *OTHER_CALLS))
     strace = ["strace", "-f", "-qq", "-o", str(log), "-e", f"trace={names}", "-e", "signal=none"]

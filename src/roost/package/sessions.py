@@ -242,6 +242,13 @@ def read_all(folder: Path) -> list[Session]:
     ]
 
 
+def in_effect(package: Path) -> list[Session]:
+    """Returns the sessions of a package whose requests hold for later ones (`Session.is_effective`); if there
+    is none, the first session, which began the run."""
+    found = read_all(package / "sessions")
+    return [one for one in found if one.is_effective(package / "records")] or found[:1]
+
+
 def read(request: Path, record: Path, *, number: int, lock: Path | None = None) -> Session:
     """Reads one session from its two files; a file that cannot be read counts as not written yet."""
     found = Session(number, SessionRequest.from_json(load_json(request) or {}), load_record(record), lock)

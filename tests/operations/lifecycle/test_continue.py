@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -115,6 +116,21 @@ def test_the_device_is_that_of_the_session_before(tmp_path: Path) -> None:
     for device in ("cpu", None, "auto", None):
         begun(made, device=device)
     assert [one.request["device"] for one in made.sessions()] == ["auto", "cpu", "cpu", "auto", "auto"]
+
+
+def test_requests_of_a_session_that_failed_before_its_first_step_hold_no_longer(
+    tmp_path: Path, messages: Messages
+) -> None:
+    made = package(tmp_path / "runs", state="stopped")
+    session(made, "failed", reason="settings", exit_code=1)
+    path = made.path / "sessions" / "2.request.json"
+    asked = {"overrides": ["max_epochs=9"], "device": "cuda", "devices": 2, "strategy": "ddp", "ranks": 2}
+    path.write_text(json.dumps(json.loads(path.read_bytes()) | asked))
+    started = begun(made)
+    request = made.sessions()[-1].request
+    assert (request["device"], request["ranks"], made.settings()["max_epochs"]) == ("auto", 1, 3)
+    messages.check(started.notes)
+    assert begun(made, overrides=["max_epochs=9"]).notes == ["changed: max_epochs: 3 -> 9"]
 
 
 def test_the_ranks_are_those_of_the_session_before(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from roost.base.errors import NotFound, Refused, RoostError
 from roost.devices.resource_request import ResourceRequest
 from roost.lab.background import daemon_presence
 from roost.lab.queue import task_file
+from roost.lab.queue.queue_store import QueueStore
 from roost.lab.queue.task import KILL, PENDING, RUNNING, STOP, STOPPED, Task
 from roost.operations.lifecycle.stop import StopPending, StopResult
 from roost.operations.queue import task_control
@@ -172,6 +173,19 @@ def test_what_is_changed_though_no_daemon_starts_is_reported_as_changed(
     monkeypatch.setenv("ROOST_DEVICES", "sim:1x24GB")
     lab.start()
     assert lab.wait_for(running.id).state == "stopped"
+
+
+def test_a_request_that_the_queue_does_not_take_is_no_success(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unwritable(*_: object) -> None:
+        raise Refused("the lab's queue cannot be opened for writing")
+
+    task = queued(lab)
+    monkeypatch.setattr(QueueStore, "request_stop", unwritable)
+    for request in (lambda: request_stop(task.id), lambda: list(stop_all([task.id]))):
+        with pytest.raises(Refused, match="for writing"):
+            request()
 
 
 def test_the_higher_priority_comes_first(lab: Lab) -> None:

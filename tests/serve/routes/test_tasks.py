@@ -27,6 +27,15 @@ def test_tasks_are_listed_by_pages_and_states(server: Server, running: str) -> N
     assert server.ask("GET", "/tasks?state=done").json["error"]["field"] == "state[0]"
 
 
+def test_a_list_says_how_many_ended_tasks_it_leaves_out(server: Server) -> None:
+    for number in range(8):
+        task = waiting(server, name=f"w{number}")
+        server.lab.ask(task.id, "stop")
+    found, whole = server.get("/tasks"), server.get("/tasks?all=true")
+    assert whole["left_out"] == 0 and found["total"] + found["left_out"] == whole["total"] >= 8
+    assert found["left_out"] >= 3
+
+
 def test_priority_hold_and_release_then_stop_and_kill(server: Server, running: str) -> None:
     waiting = server.lab.submit("exec sleep 600", begin=4_000_000_000.0)
     path = f"/tasks/{waiting}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import filecmp
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,7 +22,7 @@ from roost.operations.sessions.session_request import (
     require_startable,
     start_session,
 )
-from roost.package import lineage, live_progress, resume_gate, snapshot
+from roost.package import lineage, live_progress, resume_gate, sessions, snapshot
 from roost.package.checkpoints import checkpoint
 from roost.package.kinds import TaskKind
 from roost.package.package import PackageFolder
@@ -140,6 +141,7 @@ class NextSession:
         """Prepares the package for the session (its links and its description); returns notes for the
         user."""
         notes = [
+            *_dropped_override_notes(self.package),
             *_change_notes(self._gate),
             *_code_notes(self.package, self.project),
             *_renew_links(self.package, self.project),
@@ -205,9 +207,22 @@ def reached_limit(package: PackageFolder) -> tuple[str, Any] | tuple[None, None]
 
 
 def previous_device(package: PackageFolder) -> str:
-    """Returns the device that the newest session requested."""
-    devices = [session.request.get("device") for session in package.sessions()]
+    """Returns the device that the newest session in effect requested."""
+    devices = [session.request.get("device") for session in sessions.in_effect(package.path)]
     return str(next(filter(None, reversed(devices)), "auto"))  # a Python program requests none
+
+
+def _dropped_override_notes(package: PackageFolder) -> list[str]:
+    """Returns a note if the session before had overrides that hold no longer, as it failed before its first
+    step."""
+    last = next(reversed(package.sessions()), None)
+    if last is None or not last.request.overrides or last in sessions.in_effect(package.path):
+        return []
+    given = shlex.join(last.request.overrides)
+    return [
+        f"session {last.number} failed before its first step, so its overrides hold no longer: {given}; give "
+        "them again if they were right"
+    ]
 
 
 def _change_notes(found: resume_gate.ResumeGate) -> list[str]:

@@ -168,8 +168,9 @@ def _stop_tasks(tasks: Sequence[Task], how: str) -> Generator[StopProgress, None
     with lab.locked_queue() as store:
         requested_at: dict[str, float] = {}
         with store.transaction():  # or pending tasks would start on the cards of those that end
+            states = store.states([task.id for task in tasks])
             for task in tasks:
-                with suppress(Refused):  # the task has ended meanwhile
+                if states.get(task.id) not in ENDED:  # it may have ended meanwhile
                     store.request_stop(task.id, how)
                 requested_at[task.id] = time.monotonic()
     with lab.open_queue() as store:

@@ -21,6 +21,7 @@ from roost.devices import device_types, inventory, visible_cards
 from roost.devices.card import Card
 from roost.devices.resource_request import TaskOptions
 from roost.operations.sessions.foreground_lease import prefer_unleased
+from roost.package import sessions
 from roost.package.package import PackageFolder
 from roost.package.session_schema import SessionRequest
 from roost.package.setting_locations import override_key
@@ -66,15 +67,17 @@ class RankLayout:
 
 
 def with_previous_layout(ranks: RankRequest, package: PackageFolder, overrides: Sequence[str]) -> RankRequest:
-    """Returns the request with the devices and the strategy of the newest session, unless the caller or an
-    override of the coming session sets them.
+    """Returns the request with the devices and the strategy of the newest session in effect, unless the
+    caller or an override of the coming session sets them.
 
     Args:
         ranks: The request of the caller.
         package: The package that continues.
         overrides: The overrides of the coming session.
     """
-    session = next((one for one in reversed(package.sessions()) if "strategy" in one.request), None)
+    session = next(
+        (one for one in reversed(sessions.in_effect(package.path)) if "strategy" in one.request), None
+    )
     if session is None:
         return ranks
     changed = [override_key(text) for text in overrides]
