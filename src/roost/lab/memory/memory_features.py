@@ -18,7 +18,8 @@ _DIGITS = 8
 _BATCH_SETTINGS = ("batch_size", "max_tokens")
 _IRRELEVANT_SETTINGS = frozenset([
     "checkpoint", "description", "devices", "early_stopping", "limits", "log_every", "max_epochs",
-    "max_steps", "max_time", "mirrors", "project", "rank_timeout", "save_root", "seed", "test_at_end", "validate_every",
+    "max_steps", "max_time", "mirrors", "project", "rank_timeout", "save_root", "seed", "test_at_end",
+    "validate_every",
 ])  # fmt: skip
 """Top-level settings that do not change the memory of a step; the number of ranks is a separate column."""
 _IRRELEVANT_OPTIMIZER_SETTINGS = frozenset(

@@ -260,8 +260,8 @@ def _request_fields(
         num_nodes=request.num_nodes,
         rendezvous=request.rendezvous,
         restart=request.restart,
-        **({} if request.cores is None else {"cores": request.cores}),
-        **({} if request.host_memory_mb is None else {"host_memory_mb": request.host_memory_mb}),
+        cores=request.cores,
+        host_memory_mb=request.host_memory_mb,
     )
 
 
