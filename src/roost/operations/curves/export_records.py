@@ -60,6 +60,7 @@ def export_records(
         raise UsageError("there is no such kind", received=kind, fix=f"give one of {', '.join(_WRITERS)}")
     opened = package_schema.open_checked(package)
     _check_output(output, is_folder=kind == "tensorboard", overwrite=overwrite)
+    durable.discard_abandoned(output.absolute())
     columns = opened.records()
     if not columns.rows:
         no_row = f"no row can be read: {columns.torn} of its lines are torn"

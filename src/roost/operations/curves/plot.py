@@ -22,6 +22,8 @@ from roost.package.records_follower import HistoryFollower
 KINDS = ("png", "svg", "pdf")
 _NONE: Mapping[Path, int] = MappingProxyType({})
 _POLL_SECONDS = 0.2
+MAX_PANELS = 400
+"""Drawing takes about 0.1 s for each panel."""
 _UNFINISHED_STATES = ("new", "starting", "running")
 
 
@@ -132,6 +134,7 @@ def _open_packages(packages: Sequence[Path | str], output: Path) -> list[Package
             "there is no such folder", setting="-o", received=str(output.parent), fix="create it first"
         )
     opened = [package_schema.open_checked(path) for path in packages]
+    durable.discard_abandoned(output.absolute())
     if find_spec("matplotlib") is None:
         raise RoostError("plot needs matplotlib", fix="pip install 'roost[demo]'")
     return opened
@@ -156,6 +159,12 @@ def _build_picture(
 def _draw(
     opened: Sequence[PackageFolder], output: Path, found: Picture, torn: Mapping[Path, int] = _NONE
 ) -> PlotResult:
+    if len(found.panels) > MAX_PANELS:
+        raise UsageError(
+            f"{len(found.panels):,} panels are too many for one picture, which has at most {MAX_PANELS}",
+            setting="-m",
+            fix=f"name some: -m {found.panels[0].name!r}",
+        )
     from roost.operations.curves import plot_drawing  # matplotlib takes half a second
 
     durable.write(output, plot_drawing.draw(found, output.suffix.removeprefix(".").lower()))

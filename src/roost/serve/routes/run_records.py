@@ -22,7 +22,7 @@ from roost.serve.routes.stream_end import RunEndDetector
 
 RunId = Annotated[str, Meta(pattern=r"^[0-9a-f]{8}-[0-9a-f]{16}$")]
 Name = Annotated[str, Meta(min_length=1, max_length=1000)]
-Step = Annotated[int, Meta(ge=-(2**62), le=2**62)]
+Step = Annotated[int, Meta(ge=0, le=2**62)]
 MAX_PIXELS = 10_000
 _PIECE_BYTES = 1 << 16
 _MAX_LINE_BYTES = 1 << 26
