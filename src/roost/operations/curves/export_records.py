@@ -67,7 +67,7 @@ def export_records(
         raise NotFound(no_row if columns.torn else "nothing is recorded yet", where=opened.path)
     names = list(dict.fromkeys(name for row in columns.rows for name in records.values(row)))
     rows = write(opened, columns, names, output)
-    damage = opened.records_damage(columns.torn)
+    damage = package_schema.records_damage(opened, columns.torn)
     return ExportedRecords(str(output.absolute()), kind, str(opened.path), rows, names, columns.torn, damage)
 
 

@@ -169,7 +169,7 @@ def _draw(
 
     durable.write(output, plot_drawing.draw(found, output.suffix.removeprefix(".").lower()))
     steps = [step for panel in found.panels for curve in panel.curves for step in curve.steps[-1:]]
-    damages = {one.path.name: one.records_damage(torn.get(one.path, 0)) for one in opened}
+    damages = {one.path.name: package_schema.records_damage(one, torn.get(one.path, 0)) for one in opened}
     return PlotResult(
         path=str(output.absolute()),
         packages=[str(package.path) for package in opened],
