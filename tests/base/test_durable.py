@@ -316,3 +316,15 @@ def test_what_cannot_be_written_soon_leaves_what_stood(tmp_path: Path, number: i
     durable.fault = None
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
     assert (tmp_path / "file").read_bytes() == b"old"
+
+
+def test_what_a_killed_write_of_the_same_file_left_is_removed(tmp_path: Path) -> None:
+    final = tmp_path / "a.csv"
+    old, new = durable.staging_name(final), durable.staging_name(final)
+    others = [durable.staging_name(tmp_path / "b.csv"), tmp_path / ".a.csv.tmp-mine", tmp_path / "a.csv"]
+    for path in (old, new, *others):
+        path.write_text("x")
+        os.utime(path, (1, 1))
+    os.utime(new)
+    durable.discard_abandoned(final)
+    assert set(tmp_path.iterdir()) == {new, *others}

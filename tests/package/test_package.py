@@ -414,17 +414,3 @@ def test_what_holds_the_lock_is_named_for_what_it_is(
         package.lock()
     assert refused.value.fix is not None and "`roost continue`" in refused.value.fix
     os.close(fd)
-
-
-def test_rows_that_are_evidently_missing(tmp_path: Path, messages: Messages) -> None:
-    from tests.operations import packages
-
-    made = packages.package(tmp_path / "runs")
-    assert made.records_damage() is made.records_damage(torn=1) is None
-    packages.record_rows(made, packages.session(made, "succeeded"), 30, [{"step": 40, "epoch": 4, "lr": 0.1}])
-    assert made.records_damage(torn=2) is None
-    (made.path / "records" / "1.jsonl").unlink()
-    for torn in (0, 3):
-        damage = made.records_damage(torn)
-        assert damage is not None and "step 30" in damage and "roost verify" in damage
-        messages.check(damage)

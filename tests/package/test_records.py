@@ -383,3 +383,21 @@ def test_statistics_are_values_apart(tmp_path: Path) -> None:
     assert columns.last() == records.metrics(columns.rows[0]) == {"train/loss": 1.0}
     assert columns.stats == {"stats/grad_norm": ([1], [2.0]), "stats/grad_norm/a.b": ([1], [math.inf])}
     assert columns.rows[0]["stats/grad_norm"] == 2.0
+
+
+def test_a_line_that_no_session_writes_is_read_in_pieces_and_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(records, "_MAX_LINE_BYTES", 1 << 17)
+    path = tmp_path / "1.jsonl"
+    long = {"step": 2, "text": "a" * (1 << 19)}
+    rows = [{"session": 1, "start_step": 0}, {"step": 1, "text": "a" * 100_000}, long, {"step": 3}]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    follower = records.SessionFollower(path)
+    assert [row.get("step") for row in follower.new_rows()] == [None, 1, 3]
+    with path.open("a") as file:
+        file.write('{"step": 4, "te')
+    assert follower.new_rows() == []
+    with path.open("a") as file:
+        file.write('xt": ""}\n{"step": 5}\n')
+    assert [row["step"] for row in follower.new_rows()] == [4, 5]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
@@ -23,6 +24,8 @@ fault: Fault | None = None
 operations are open, write, fsync, rename, mkdir and unlink."""
 
 
+_ABANDONED_SECONDS = 600.0
+"""A write of one file that has added nothing for this long was killed."""
 _SPARE_BYTES = 64 * 2**10
 """Kept free for names of files and other metadata of the file system."""
 
@@ -321,6 +324,16 @@ def discard(staging: Path) -> None:
             shutil.rmtree(staging, ignore_errors=True)
         else:
             staging.unlink(missing_ok=True)
+
+
+def discard_abandoned(final: Path) -> None:
+    """Removes what writes of ``final`` that were killed have left in its folder, which need not be a
+    package's: only staging names of this file, too old to belong to a write that lasts."""
+    with contextlib.suppress(OSError):  # a folder that cannot be read
+        for entry in final.parent.iterdir():
+            is_ours = entry.name.startswith(f".{final.name}.tmp-") and is_staging(entry.name)
+            if is_ours and time.time() - entry.lstat().st_mtime > _ABANDONED_SECONDS:
+                discard(entry)
 
 
 def sweep(folder: Path) -> None:

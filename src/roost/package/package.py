@@ -302,23 +302,6 @@ class PackageFolder:
 
         return records.fold(self.path / "records")
 
-    def records_damage(self, torn: int = 0) -> str | None:
-        """Returns what is evidently missing from the rows, for readers that show them; None if nothing is.
-        Only `roost verify` compares all bytes.
-
-        Args:
-            torn: The lines that are no rows; each session may leave one, if it is killed while it writes.
-        """
-        from roost.package import records
-
-        start = records.first_start(self.path / "records")
-        is_training = PackageKind.of(self.request) == PackageKind.TRAIN
-        missing = [f"the rows up to step {start}"] if start > 0 and is_training else []
-        missing += [f"{torn} lines, which are not rows"] if torn > len(self.sessions()) else []
-        return (
-            f"{' and '.join(missing)} are missing from its records; see `roost verify`" if missing else None
-        )
-
     def store(self) -> CheckpointStore:
         """Returns the checkpoints, with the lineage that leads to the current state of the run.
 

@@ -132,6 +132,8 @@ MAX_BYTES = 4 << 30
 """A larger file is not read."""
 _TAIL_BYTES = _CHUNK_BYTES = 1 << 16
 _HEADER_BYTES = 1 << 12
+_MAX_LINE_BYTES = 1 << 26
+"""A row of a million metrics is shorter."""
 _FILE = re.compile(r"\d{1,9}\.jsonl")
 _MAX_INT = 2**63
 _NOT_METRICS = frozenset(["step", "epoch", "time", "nonfinite", "session", "start_step"])
@@ -211,7 +213,8 @@ class SessionFollower:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._offset = 0
-        self._rest = b""
+        self._rest: list[bytes] = []
+        self._rest_bytes = 0
 
     def new_rows(self) -> list[Row]:
         """Returns the rows that were completed since the last call, the oldest first. A row with a
@@ -224,8 +227,14 @@ class SessionFollower:
         try:
             while piece := os.pread(fd, _CHUNK_BYTES, self._offset):
                 self._offset += len(piece)
-                *lines, self._rest = (self._rest + piece).split(b"\n")
-                found += filter(None, map(decode_row, lines))
+                *lines, rest = piece.split(b"\n")
+                if lines:
+                    lines[0] = b"".join([*self._rest, lines[0]])
+                    found += filter(None, map(decode_row, lines))
+                    self._rest, self._rest_bytes = [], 0
+                self._rest_bytes += len(rest)
+                # A line that no session writes is read and not kept; NUL makes what is kept of it no JSON.
+                self._rest = [*self._rest, rest] if self._rest_bytes <= _MAX_LINE_BYTES else [b"\0"]
         finally:
             os.close(fd)
         return found

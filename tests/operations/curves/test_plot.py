@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from roost.base.errors import NotFound, UsageError
+from roost.operations.curves import plot as plot_operation
 from roost.operations.curves.plot import PlotResult, follow, plot
 from tests.messages import Messages
 from tests.operations.packages import ROWS, TIMES, package, record_rows, session
@@ -127,3 +128,14 @@ def test_what_ended_without_a_row(tmp_path: Path, messages: Messages) -> None:
     with pytest.raises(UsageError, match=r"\.png") as refused:
         next(follow([ended.path], output=tmp_path / "a"))
     assert refused.value.setting == "-o"
+
+
+def test_more_panels_than_a_picture_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: Messages
+) -> None:
+    monkeypatch.setattr(plot_operation, "MAX_PANELS", 1)
+    made = package(tmp_path / "runs")
+    with pytest.raises(UsageError, match="2 panels") as refused:
+        plot_operation.plot([made.path], output=tmp_path / "a.png")
+    messages.check(refused.value)
+    plot_operation.plot([made.path], output=tmp_path / "a.png", names=["loss"])

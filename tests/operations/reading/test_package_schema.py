@@ -16,7 +16,7 @@ from roost.package.package import PackageFolder
 from tests.lab import queued
 from tests.lab.labs import Lab
 from tests.messages import Messages
-from tests.operations.packages import package, session
+from tests.operations.packages import package, record_rows, session
 
 
 def damages(made: PackageFolder) -> dict[str, str]:
@@ -130,3 +130,15 @@ def test_a_package_is_opened_by_its_task(tmp_path: Path, messages: Messages) -> 
             package_schema.open_checked(tmp_path)
         assert str(tmp_path) in str(refused.value)
         messages.check(refused.value)
+
+
+def test_rows_that_are_evidently_missing(tmp_path: Path, messages: Messages) -> None:
+    made = package(tmp_path / "runs")
+    assert package_schema.records_damage(made) is package_schema.records_damage(made, 1) is None
+    record_rows(made, session(made, "succeeded"), 30, [{"step": 40, "epoch": 4, "lr": 0.1}])
+    assert package_schema.records_damage(made, 2) is None
+    (made.path / "records" / "1.jsonl").unlink()
+    for torn in (0, 3):
+        damage = package_schema.records_damage(made, torn)
+        assert damage is not None and "step 30" in damage and "roost verify" in damage
+        messages.check(damage)

@@ -68,6 +68,7 @@ class Asked:
         asyncio.run(self.gate(scope, receive, send))
         if sent[0]["type"] != "http.response.start":
             return 0, sent[0]
+        self.closes = (b"connection", b"close") in sent[0]["headers"]
         found = sent[1]["body"]
         return sent[0]["status"], json.loads(found)["error"] if found else None
 
@@ -103,6 +104,7 @@ def test_refused_requests(headers: Sequence[Header], status: int, code: str) -> 
     asked = Asked()
     found, error = asked(headers)
     assert (found, error["code"]) == (status, code) and not asked.behind.bodies
+    assert asked.closes == (code == "malformed")
 
 
 def test_host_comes_before_the_token_and_size_before_both() -> None:

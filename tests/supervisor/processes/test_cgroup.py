@@ -152,3 +152,17 @@ def test_memory_is_limited_where_the_controller_is_there(tmp_path: Path) -> None
     assert cgroup.limit_memory(str(tmp_path), 2**20)
     assert (tmp_path / "memory.max").read_text() == "1048576"
     assert (tmp_path / "memory.oom.group").read_text() == "1", "the session ends as a whole"
+
+
+def test_what_killed_sessions_left_is_removed_by_the_next_that_ends(tmp_path: Path) -> None:
+    """Folders act as groups here: only an empty one can be removed."""
+    names = {name: f"roost-{secrets.token_hex(16)}" for name in ("own", "old", "busy", "new")}
+    for name in [*names.values(), "roost-other", "user.slice"]:
+        (tmp_path / name).mkdir()
+    (tmp_path / names["busy"] / "cgroup.procs").write_text("1")
+    for path in tmp_path.iterdir():
+        os.utime(path, (1, 1))
+    os.utime(tmp_path / names["new"])
+    cgroup.remove_abandoned(str(tmp_path / names["own"]))
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left == {names["busy"], names["new"], "roost-other", "user.slice"}

@@ -48,7 +48,7 @@ def command(package: Path, as_json: bool) -> int:
         for _, group in groupby(noted(), key=_line_key):
             for line in _lines(group):
                 click.echo(terminal.escape_line(line), color=terminal.allows_colours(sys.stdout))
-    bad = sum(finding.is_bad for finding in findings)
+    bad = len({finding.path for finding in findings if finding.is_bad})
     if bad and not as_json:
         several = (
             f"{bad} files are not as they were written" if bad > 1 else "1 file is not as it was written"

@@ -65,13 +65,14 @@ def export_records(
         name = kind if kind == "tensorboard" else f"records.{kind}"
         output = exports.export_path(opened, name, fix=f"name it: -o {name}")
     _check_output(output, is_folder=kind == "tensorboard", overwrite=overwrite)
+    durable.discard_abandoned(output.absolute())
     columns = opened.records()
     if not columns.rows:
         no_row = f"no row can be read: {columns.torn} of its lines are torn"
         raise NotFound(no_row if columns.torn else "nothing is recorded yet", where=opened.path)
     names = list(dict.fromkeys(name for row in columns.rows for name in records.values(row)))
     rows = write(opened, columns, names, output)
-    damage = opened.records_damage(columns.torn)
+    damage = package_schema.records_damage(opened, columns.torn)
     return ExportedRecords(str(output.absolute()), kind, str(opened.path), rows, names, columns.torn, damage)
 
 

@@ -23,6 +23,8 @@ from roost.package.results import exports
 KINDS = ("png", "svg", "pdf")
 _NONE: Mapping[Path, int] = MappingProxyType({})
 _POLL_SECONDS = 0.2
+MAX_PANELS = 400
+"""Drawing takes about 0.1 s for each panel."""
 _UNFINISHED_STATES = ("new", "starting", "running")
 
 
@@ -141,6 +143,7 @@ def _open_packages(packages: Sequence[Path | str], output: Path | None) -> tuple
         raise RoostError("plot needs matplotlib", fix="pip install 'roost[demo]'")
     if output is None:
         output = exports.export_path(opened[0], "curves.png", fix="name the picture: -o curves.png")
+    durable.discard_abandoned(output.absolute())
     return opened, output
 
 
@@ -175,11 +178,17 @@ def _build_picture(
 def _draw(
     opened: Sequence[PackageFolder], output: Path, found: Picture, torn: Mapping[Path, int] = _NONE
 ) -> PlotResult:
+    if len(found.panels) > MAX_PANELS:
+        raise UsageError(
+            f"{len(found.panels):,} panels are too many for one picture, which has at most {MAX_PANELS}",
+            setting="-m",
+            fix=f"name some: -m {found.panels[0].name!r}",
+        )
     from roost.operations.curves import plot_drawing  # matplotlib takes half a second
 
     durable.write(output, plot_drawing.draw(found, output.suffix.removeprefix(".").lower()))
     steps = [step for panel in found.panels for curve in panel.curves for step in curve.steps[-1:]]
-    damages = {one.path.name: one.records_damage(torn.get(one.path, 0)) for one in opened}
+    damages = {one.path.name: package_schema.records_damage(one, torn.get(one.path, 0)) for one in opened}
     return PlotResult(
         path=str(output.absolute()),
         packages=[str(package.path) for package in opened],

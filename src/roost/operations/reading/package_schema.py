@@ -23,8 +23,9 @@ from roost.base import safe_read
 from roost.base.errors import ConfigError, RoostError
 from roost.config.settings import Settings
 from roost.operations import resolve
-from roost.package import lineage
+from roost.package import lineage, records
 from roost.package import sessions as package_sessions
+from roost.package.kinds import PackageKind
 from roost.package.package import PackageFolder
 from roost.package.project_preflight import check_settings
 from roost.package.session_schema import (
@@ -282,6 +283,21 @@ def unreadable_records(package: PackageFolder) -> Iterator[DamagedPackage]:
     for session in package.sessions():
         if session.damage is not None:
             yield DamagedPackage(package.path, f"sessions/{session.number}.json", session.damage)
+
+
+def records_damage(package: PackageFolder, torn: int = 0) -> str | None:
+    """Returns what is evidently missing from the rows, for readers that show them; None if nothing is. Only
+    `roost verify` compares all bytes.
+
+    Args:
+        package: The package.
+        torn: The lines that are no rows; each session may leave one, if it is killed while it writes.
+    """
+    start = records.first_start(package.path / "records")
+    is_training = PackageKind.of(package.request) == PackageKind.TRAIN
+    missing = [f"the rows up to step {start}"] if start > 0 and is_training else []
+    missing += [f"{torn} lines, which are not rows"] if torn > len(package.sessions()) else []
+    return f"{' and '.join(missing)} are missing from its records; see `roost verify`" if missing else None
 
 
 def settings(package: PackageFolder) -> dict[str, Any]:

@@ -62,7 +62,7 @@ def _summarize_checked(path: Path) -> PackageSummary:
         seconds=sum(_seconds(session, progress) for session in found) if found else None,
         sessions=len(found),
         error=(latest.error if latest and latest.state in ("failed", "crashed") else None)
-        or (PackageFolder(path).records_damage() if found else None),
+        or (package_schema.records_damage(PackageFolder(path)) if found else None),
         reason=_reason(latest) if latest else None,
         description=request.get("description"),
         parent=parent.package if parent is not None else None,

@@ -206,7 +206,7 @@ def show(package: Path | str) -> PackageDetails:
         determinism=determinism_summary.read(opened.path),
         sessions=[_session(session) for session in found],
         metrics=columns.last(),
-        records_damage=opened.records_damage(columns.torn),
+        records_damage=package_schema.records_damage(opened, columns.torn),
         media=_count_media(opened.path / "media"),
         time=time_breakdown.from_records(columns, after=ancestry[0].step if ancestry else 0),
         skipped=skipped_steps.read(opened.path / skipped_steps.NAME, columns.starts),

@@ -26,7 +26,7 @@ from roost.base.errors import CheckpointError, NotFound
 from roost.operations import resolve
 from roost.operations.reading import package_schema
 from roost.operations.reading.package_schema import DamagedPackage
-from roost.package import records, resume_gate, snapshot
+from roost.package import records, snapshot
 from roost.package.checkpoints import checkpoint
 from roost.package.kinds import TaskKind
 from roost.package.package import PackageFolder
@@ -87,7 +87,7 @@ def verify(package: Path | str) -> Iterator[Finding]:
     found = [*_compare_with_seals(opened, damages.keys())]
     yield from sorted(found, key=lambda one: (one.what, one.verdict))
     if "manifest.json" not in damages:
-        yield from _compare_code(opened)
+        yield from _compare_code(opened, damages.keys())
     yield from _verify_folders(opened, analysis_folder.NAME, "analysis")
     yield from _verify_folders(opened, predictions.NAME, "prediction")
     for id in ids:
@@ -263,14 +263,16 @@ def _missing_records(
 # --- code -------------------------------------------------------------------------------------------------
 
 
-def _compare_code(package: PackageFolder) -> Iterator[Finding]:
+def _compare_code(package: PackageFolder, damaged: Container[str]) -> Iterator[Finding]:
     manifest = package.manifest
     files: dict[str, Any] = {**manifest["files"], **manifest.get("own", {})}
-    refused = resume_gate.changed_files(package)
+    forced = package.forced_changes()
     for name in sorted(package.changed_files()):
         del files[name]
-        shown, digest = package_schema.printable(name), snapshot.file_digest(package.path / name)
-        if name not in refused:
+        shown, digest = package_schema.printable(name), (package.path / name).is_file()
+        if name in damaged:
+            continue
+        if name in forced and forced[name] == snapshot.file_digest(package.path / name):
             detail = (
                 "has changed since it was copied, and a session was forced to continue with it; recorded as"
             )

@@ -251,7 +251,7 @@ def _request_fields(
     ranks: int,
 ) -> SessionRequest:
     """Returns the fields of a session's request about devices and ranks."""
-    return SessionRequest(
+    found = SessionRequest(
         device=device,
         devices=devices,
         cards=cards,
@@ -260,9 +260,12 @@ def _request_fields(
         num_nodes=request.num_nodes,
         rendezvous=request.rendezvous,
         restart=request.restart,
-        cores=request.cores,
-        host_memory_mb=request.host_memory_mb,
     )
+    if request.cores is not None:
+        found.cores = request.cores
+    if request.host_memory_mb is not None:
+        found.host_memory_mb = request.host_memory_mb
+    return found
 
 
 def _check_nodes(ranks: RankRequest) -> None:

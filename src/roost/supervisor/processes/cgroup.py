@@ -25,6 +25,8 @@ from collections.abc import Callable, Iterator
 
 _PREFIX = "roost-"
 _TICK_SECONDS = 0.002
+_NEW_SECONDS = 120.0
+"""No session takes this long from the creation of its group to its first process there."""
 _CLONE3, _INTO_CGROUP = 435, 0x200000000  # of linux/sched.h; the number is the same on all architectures
 
 
@@ -177,6 +179,17 @@ def remove(path: str) -> None:
         return
     except OSError:  # there are groups inside
         _remove_each(path)
+
+
+def remove_abandoned(path: str) -> None:
+    """Removes the empty groups next to this one that sessions have left whose guard and supervisor were
+    killed. A group with processes stays, and a new one, into which a session is about to start."""
+    above = os.path.dirname(path)  # noqa: PTH120
+    with contextlib.suppress(OSError), os.scandir(above) as entries:
+        for entry in entries:
+            is_group = entry.name.startswith(_PREFIX) and is_token(entry.name.removeprefix(_PREFIX))
+            if is_group and time.time() - entry.stat(follow_symlinks=False).st_mtime > _NEW_SECONDS:
+                remove(entry.path)
 
 
 def _remove_each(path: str) -> None:

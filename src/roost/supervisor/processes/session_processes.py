@@ -23,6 +23,7 @@ def kill_all(group: str | None, *, on_reaped: ReapedCallback | None = None) -> l
     kill_tree(os.getpid(), include_root=False, on_reaped=on_reaped)
     if group is not None:
         cgroup.remove(group)
+        cgroup.remove_abandoned(group)
     return descendants(os.getpid())
 
 
