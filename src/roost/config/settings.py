@@ -138,7 +138,7 @@ class Settings(StateSettings, frozen=True, kw_only=True):
     ] = "1ep"
     log_every: Annotated[
         Every,
-        help_text("when to record a row: 500, 2ep, 10/ep, 10min; never: only at validations and the end"),
+        help_text("when to record a row: 500 steps, 2ep, 10/ep, 10min, or never"),
     ] = "10/ep"
     visualize_every: Annotated[Every | None, help_text("when to call Runner.visualize")] = None
     visualize_samples: Annotated[

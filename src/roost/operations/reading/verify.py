@@ -101,4 +101,5 @@ def _verify_settings(package: PackageFolder) -> Finding:
         package_schema.settings(package)
     except DamagedPackage as damage:
         return _damage_finding(damage)
-    return Finding("settings", "", True, f"{len(package.sessions())} sessions")
+    number = len(package.sessions())
+    return Finding("settings", "", True, f"{number} session{'s' * (number != 1)}")
