@@ -185,7 +185,9 @@ def _tag_error(tag: str, where: object) -> ConfigError:
     return ConfigError(
         f"the tag {tag.replace(_TAG, '!!')} is not accepted",
         where=where,
-        fix="remove the tag; to build an object, name it under `class:`",
+        fix="write `${a.b}` for `!ref <a.b>`"
+        if tag == "!ref"
+        else "remove the tag; to build an object, name it under `class:`",
     )
 
 

@@ -146,14 +146,14 @@ class PackageWriter:
         if os.getpid() != self._pid:
             return
         try:
-            self._end_session(error)
+            self._end_session(error, is_done=True)
         finally:
             if self._lock_fd is not None:
                 fcntl.flock(self._lock_fd, fcntl.LOCK_UN)  # a forked child's copy would keep it
                 os.close(self._lock_fd)
                 self._lock_fd = None
 
-    def _end_session(self, error: BaseException | None) -> None:
+    def _end_session(self, error: BaseException | None, *, is_done: bool = False) -> None:
         record, rows, checkpoints = self._record, self._rows, self._checkpoints
         if record is None:
             return
@@ -170,7 +170,7 @@ class PackageWriter:
                 raise
             error.add_note(f"the rows of this session may be incomplete: {late}")
         else:
-            record.end("stopped", "closed", error=error)
+            record.end("succeeded" if is_done else "stopped", "closed", error=error)
 
     # ---- a checkpoint -------------------------------------------------------------------------------------
 

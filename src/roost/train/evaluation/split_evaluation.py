@@ -79,7 +79,7 @@ def evaluate_split(
                 batch = runner.to_device(_nonempty_batch(loader, turn, counts).value)
             with forward:
                 output = runner.evaluate(batch)
-            _check_output(output)
+            _check_output(output, runner)
             if number is not None and one.num_samples:
                 found.add(number, output, one.num_samples)
         if not has_samples:
@@ -166,7 +166,7 @@ def probe_metrics(
         lockstep.meet(CONTINUING)
         with forward:
             output = runner.evaluate(runner.to_device(batch.value))
-        _check_output(output)
+        _check_output(output, runner)
         totals = {name: metric_total(name, tensor, batch.num_samples) for name, tensor in output.items()}
         lockstep.meet(ENDING)
     left_out = [name for name, total in totals.items() if total is None and name != "id"]
@@ -195,12 +195,15 @@ def _summarizes(runner: Any) -> bool:
     return method is not None and not getattr(method, "is_default", False)
 
 
-def _check_output(output: object) -> None:
+def _check_output(output: object, runner: Any) -> None:
     if isinstance(output, Mapping) and all(isinstance(value, Tensor) for value in output.values()):
         return
     received = {k: type(v).__name__ for k, v in output.items()} if isinstance(output, Mapping) else output
+    is_loss = getattr(type(runner).evaluate, "is_default", False)
     raise ContractError(
-        "evaluate() must return a mapping of tensors",
+        "without an evaluate(), the values of loss() are those of the validation, and must be tensors"
+        if is_loss
+        else "evaluate() must return a mapping of tensors",
         received=received,
         fix='return {"loss": losses, "accuracy": hits}, each of shape (B,) or ()',
     )
