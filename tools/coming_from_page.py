@@ -1,7 +1,7 @@
 """The tables of ``docs/coming-from.md``: ``python -m tools.coming_from_page`` renews them in that page.
 
-The text between ``<!-- keys: TOOL -->``, ``<!-- commands: SECTION -->`` or the like and ``<!-- end -->`` is made
-from the tables by which roost recognises the configs, commands and options of other tools.
+The text between a line such as ``<!-- keys: TOOL -->`` and ``<!-- end -->`` is made from the tables by which
+roost recognises the configs, commands and options of other tools.
 """
 
 from __future__ import annotations

@@ -114,6 +114,7 @@ def test_core_tags(tmp_path: Path) -> None:
         ("a: 1\nb: !!python/object/apply:os.system [x]\n", "!!python/object/apply:os.system"),
         ("a: 1\nb: !!python/name:os.system ''\n", "!!python/name:os.system"),
         ("a: 1\nb: !mine x\n", "!mine"),
+        ("a: 1\nb: !ref <a>\n", "!ref"),
         ("a: 1\nb: !!set {x}\n", "!!set"),
         ("a: 1\nb: !!timestamp 2026-01-01\n", "!!timestamp"),
         ("a: 1\n!mine b: x\n", "!mine"),

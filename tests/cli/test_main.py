@@ -63,6 +63,16 @@ def test_every_command_has_help_with_an_example(name: str) -> None:
     )
 
 
+def test_the_shell_completes_commands_and_options() -> None:
+    def completed(words: str) -> str:
+        number = str(words.count(" "))
+        return roost(_ROOST_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=number).stdout
+
+    assert completed("roost ta") == "plain,tasks\n"
+    assert completed("roost run --devi") == "plain,--device\nplain,--devices\n"
+    assert "_ROOST_COMPLETE=bash_complete" in roost(_ROOST_COMPLETE="bash_source").stdout
+
+
 def test_version() -> None:
     assert roost("--version").stdout == "roost 0.1.0\n"
     done = subprocess.run([sys.executable, "-m", "roost", "--version"], capture_output=True, text=True)
@@ -93,6 +103,10 @@ def test_version() -> None:
         (["run", "p/config.yaml", "seed=0...4"], 4, "seed=0..4"),
         (["run", "p/config.yaml", "seed=0-4"], 4, "seed=0..4"),
         (["run", "p/config.yaml", "optimizers.main.lr=1,2"], 4, "optimizers.main.lr=1,2`"),
+        (["run", "p/config.yaml", "--explain", ""], 2, "--explain seed"),
+        (["lease", "--", ""], 2, "roost lease -- python train.py"),
+        (["run", "tab.yaml"], 4, "tab.yaml:2"),
+        (["run", "list.yaml"], 4, "a list"),
         (["run", "lightning.yaml"], 4, "docs/coming-from.md#lightning"),
         (["check", "lightning.yaml"], 4, "docs/coming-from.md#lightning"),
         (["submit", "lightning.yaml"], 4, "docs/coming-from.md#lightning"),
@@ -127,6 +141,8 @@ def test_a_mistake_is_one_clear_line(
 ) -> None:
     project(tmp_path / "p")
     (tmp_path / "bad.yaml").write_text("a: 1\na: 2\n")
+    (tmp_path / "tab.yaml").write_text("data:\n\tbatch_size: 3\n")
+    (tmp_path / "list.yaml").write_text("- 1\n")
     (tmp_path / "lightning.yaml").write_text("trainer: {max_epochs: 3}\nmodel: {class_path: a.B}\n")
     (tmp_path / "cycle.yaml").write_text("include: cycle.yaml\n")
     said = roost(*arguments, cwd=tmp_path)
@@ -162,6 +178,26 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
         said = roost("run", config)
         assert said.returncode == 1 and "No space left on device" in said.stderr
         assert "Traceback" not in said.stderr and list((tmp_path / "p" / "runs").iterdir()) == []
+    finally:
+        subprocess.run(["umount", str(tmp_path / "p" / "runs")], check=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a disk takes root")
+@pytest.mark.parametrize("name", [[], ["--name", "one"]])
+def test_a_project_that_cannot_be_written_names_save_root(
+    tmp_path: Path, name: list[str], messages: Messages
+) -> None:
+    config = project(tmp_path / "p")
+    (tmp_path / "p" / "runs").mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "ro", "tmpfs", str(tmp_path / "p" / "runs")]
+    if subprocess.run(mount, capture_output=True).returncode != 0:
+        pytest.skip("this machine does not let us mount")
+    try:
+        said = roost("run", config, *name)
+        assert said.returncode == 5 and "save_root=~/runs" in said.stderr
+        messages.check(said.stderr)
+        elsewhere = roost("run", config, f"save_root={tmp_path / 'mine'}", "max_epochs=1", *name)
+        assert elsewhere.returncode == 0, elsewhere.stderr
     finally:
         subprocess.run(["umount", str(tmp_path / "p" / "runs")], check=True)
 

@@ -306,6 +306,7 @@ WRONG: list[tuple[dict[str, Any], list[str]]] = [
     ),
     ({"averages": {"ema": {"every": 0}}}, ["averages.ema.every"]),
     ({"averages": {"ema": {"every": "never"}}}, ["averages.ema.every", "'never'"]),
+    ({"max_epochs": 10**20}, ["max_epochs", "1000000000000"]),
     ({"validate_every": "never", "early_stopping": {"monitor": "valid/loss"}}, ["early_stopping"]),
     (
         {"validate_every": "never", "checkpoint": {"best": [{"monitor": "valid/loss", "mode": "min"}]}},

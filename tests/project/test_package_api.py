@@ -247,10 +247,14 @@ def test_nothing_is_written_outside_of_with_nor_before_the_first_write(
         with pytest.raises(Refused, match="session 1"):
             other.save(2)
     (session,) = run.sessions()
-    assert session.state == "stopped" and session.record is not None and session.record["reason"] == "closed"
+    assert (
+        session.state == "succeeded" and session.record is not None and session.record["reason"] == "closed"
+    )
     with run:
         run.save(2)
-    assert [one.state for one in run.sessions()] == ["stopped", "stopped"]
+        run.set_current(0)
+        run.save(3)
+    assert [one.state for one in run.sessions()] == ["succeeded", "stopped", "succeeded"]
 
 
 @pytest.mark.parametrize(

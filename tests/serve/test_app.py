@@ -37,6 +37,7 @@ def test_what_is_not_there_is_said_in_json(server: Server) -> None:
         found = server.ask("GET", path, prefix="")
         assert (found.status, found.code) == (404, "not_found"), path
         assert found.headers["content-type"] == "application/json" and found.headers["location"] is None
+        assert "did you mean ''" not in str(found.json)
     for method in ("PUT", "PATCH", "DELETE", "HEAD"):
         found = server.ask(method, "/runs", {} if method != "HEAD" else None)
         assert found.status == 405 and found.headers["allow"]

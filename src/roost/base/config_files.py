@@ -84,7 +84,8 @@ def read_config_file(path: Path, *, display_name: str = "") -> ConfigFile:
 
     values, lines = reader(_read_text(path, display_name), location)
     if not isinstance(values, dict):
-        problem = "is empty" if values is None else f"has a {type(values).__name__} at its top level"
+        kind = "a list" if isinstance(values, list) else "one value"
+        problem = "is empty" if values is None else f"has {kind} at its top level, and no settings by name"
         raise ConfigError(
             f"{display_name} {problem}", where=location(1), fix="write settings, such as `seed: 0`"
         )
@@ -184,7 +185,9 @@ def _tag_error(tag: str, where: object) -> ConfigError:
     return ConfigError(
         f"the tag {tag.replace(_TAG, '!!')} is not accepted",
         where=where,
-        fix="remove the tag; to build an object, name it under `class:`",
+        fix="write `${a.b}` for `!ref <a.b>`"
+        if tag == "!ref"
+        else "remove the tag; to build an object, name it under `class:`",
     )
 
 
@@ -205,6 +208,11 @@ def _read_yaml(text: str, location: Callable[[int], object]) -> tuple[Any, dict[
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         what = ", ".join(part for part in (error.context, error.problem) if part)
+        lines = text.splitlines()[:line]
+        has_tab = bool(lines) and "\t" in lines[-1][: len(lines[-1]) - len(lines[-1].lstrip())]
+        if has_tab:
+            fix = "replace the tab by spaces: YAML indents with spaces alone"
+            raise ConfigError("a line is indented with a tab", where=location(line), fix=fix) from None
         raise ConfigError(f"this is not YAML: {what}", where=location(line)) from None
     except (yaml.YAMLError, UnicodeError) as error:
         raise ConfigError(f"this is not YAML: {error}", where=location(1)) from None

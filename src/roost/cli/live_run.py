@@ -24,7 +24,7 @@ from roost.package.results import skipped_steps
 from roost.package.sessions import INITIALIZED, Session
 from roost.supervisor.guard_start import GuardProcess
 
-_STARTED_LINE = "session {} runs independently of this terminal; Ctrl-C saves and stops it"
+_STARTED_LINE = "session {}: Ctrl-C saves and stops it; it runs on if this terminal closes"
 _PDB_LINE = "session {} uses this terminal, for pdb; Ctrl-C saves and stops it"
 _ATTACHED_LINE = "session {}, attached; Ctrl-C asks whether to detach or to stop it"
 _QUESTION = "d or Ctrl-C: detach, the run continues   s: save and stop the run   any other key: keep watching"

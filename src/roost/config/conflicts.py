@@ -159,7 +159,9 @@ def _check_rates(optimizers: Mapping[str, OptimizerSettings], where: Callable[[s
                 key = f"optimizers.{name}.{argument}"
                 fix = f"write {value} without quotes" if _is_number(value) else f"write one: {key}=0.001"
                 if (several := type_examples.sweep_values(value)) is not None:
-                    fix = f"write one; several are a sweep: `roost submit CONFIG {key}={several}`"
+                    fix = (
+                        f"write one: {key}=0.001; several are a sweep: `roost submit CONFIG {key}={several}`"
+                    )
                 problem = "expected a number"
                 raise ConfigError(problem, setting=key, received=value, where=where(key), fix=fix)
         rate = optimizer.arguments.get("lr")

@@ -41,6 +41,7 @@ from roost.config.sections.yaml_project import (
 from roost.config.step_modes import StepMode
 
 _Threads = Annotated[int, Meta(ge=1, le=1024)]
+_Limit = Annotated[int, Meta(ge=1, le=10**12)]
 MAX_DEVICES = 1024
 Devices = Annotated[int, Meta(ge=1, le=MAX_DEVICES)] | Literal["auto"] | list[Natural]
 """The number of GPUs, or the indices of the visible GPUs, from 0; on the CPU, the number of processes."""
@@ -108,8 +109,8 @@ class Settings(StateSettings, frozen=True, kw_only=True):
     rank_timeout: Annotated[
         str, help_text("longest time that a rank waits for another rank before the run fails", fix=HAS_UNIT)
     ] = "30min"
-    max_epochs: Annotated[Positive | None, help_text("epochs after which the run ends")] = None
-    max_steps: Annotated[Positive | None, help_text("optimizer steps after which the run ends")] = None
+    max_epochs: Annotated[_Limit | None, help_text("epochs after which the run ends")] = None
+    max_steps: Annotated[_Limit | None, help_text("optimizer steps after which the run ends")] = None
     max_time: Annotated[
         str | None, help_text("time after which the run ends, such as 1h30min", fix=HAS_UNIT)
     ] = None
@@ -147,7 +148,7 @@ class Settings(StateSettings, frozen=True, kw_only=True):
     ] = "1ep"
     log_every: Annotated[
         Every,
-        help_text("when to record a row: 500, 2ep, 10/ep, 10min; never: only at validations and the end"),
+        help_text("when to record a row: 500 steps, 2ep, 10/ep, 10min, or never"),
     ] = "10/ep"
     visualize_every: Annotated[Every | None, help_text("when to call Runner.visualize")] = None
     visualize_samples: Annotated[

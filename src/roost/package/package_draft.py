@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from roost.base.errors import ConfigError
+from roost.base.errors import ConfigError, Refused
 from roost.config import interpolation
 from roost.config.layers import Config
 from roost.config.project_folder import ProjectFolder, given_folder, named_project, nearest_project
@@ -56,9 +56,10 @@ class PackageDraft:
 
         Raises:
             UsageError: The description cannot be used as a folder name.
-            Refused: The name exists, and ``exactly`` is set.
+            Refused: The name exists, and ``exactly`` is set; or `root` cannot be written.
             OSError: The package cannot be written; what was created is removed.
         """
+        self.require_writable()
         if self.description:
             package_name.folder_name(self.description)  # refused before anything is created
         project = str(self.project)
@@ -82,6 +83,22 @@ class PackageDraft:
         if self.description:
             package.describe(self.description)
         return package
+
+    def require_writable(self) -> None:
+        """Checks that packages can be made in `root`.
+
+        Raises:
+            Refused: The folder, or the one in which it would be made, cannot be written.
+        """
+        folder = next(one for one in (self.root, *self.root.parents) if one.exists())
+        if folder.is_dir() and not os.access(folder, os.W_OK | os.X_OK):
+            raise Refused(
+                "packages cannot be made here: the folder cannot be written",
+                setting="save_root",
+                received=self.config.values.get("save_root"),
+                where=folder,
+                fix="name a folder of yours, such as save_root=~/runs",
+            )
 
     def notes(self) -> list[str]:
         """Returns lines for the user: the project's folder if it was chosen, each path that is not copied,

@@ -164,6 +164,8 @@ class Runner(nn.Module):
             else {k: v for k, v in output.items() if k != "weight"}
         )
 
+    evaluate.is_default = True  # type: ignore[attr-defined]
+
     def summarize(self, values: Mapping[str, Tensor], split: str) -> Mapping[str, float]:
         """Returns metrics of the whole split, from the values of all its samples in the set's order, on the
         CPU."""

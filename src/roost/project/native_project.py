@@ -251,12 +251,12 @@ def _check_set(one: Any, name: str) -> None:
                 fix=f"give an object of it: {one.__name__}(...)",
             )
         raise ContractError(
-            f"the {name} set is a {type(one).__name__}, which has neither len() and [index] nor iter()",
+            f"the {name} set is of type {type(one).__name__}, which has neither len() and [index] nor iter()",
             fix="give a map-style or iterable dataset, a DataLoader, or roost.Sampled(function)",
         )
     if name.startswith("train/") and kind != "indexed":
         raise ContractError(
-            f"the {name} set is a {type(one).__name__}, which has no len() or no [index], and several "
+            f"the {name} set is of type {type(one).__name__}, which has no len() or no [index], and several "
             "training sets are drawn from by index",
             fix="give map-style sets, or one set that draws from all of them",
         )

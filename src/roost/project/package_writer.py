@@ -154,14 +154,14 @@ class PackageWriter:
 
     def _end_and_seal(self, error: BaseException | None) -> None:
         number = self._record.number if self._record is not None else None
-        self._end_session(error)
+        self._end_session(error, is_done=True)
         if number is not None:
             try:
                 session_seal.write(session_seal.seal_path(self._package.path, number))
             except OSError as failed:  # a full disk; the session itself is recorded
                 warnings.warn(f"no digests of session {number} could be written: {failed}", stacklevel=4)
 
-    def _end_session(self, error: BaseException | None) -> None:
+    def _end_session(self, error: BaseException | None, *, is_done: bool = False) -> None:
         record, rows, checkpoints = self._record, self._rows, self._checkpoints
         if record is None:
             return
@@ -178,7 +178,7 @@ class PackageWriter:
                 raise
             error.add_note(f"the rows of this session may be incomplete: {late}")
         else:
-            record.end("stopped", "closed", error=error)
+            record.end("succeeded" if is_done else "stopped", "closed", error=error)
 
     # ---- a checkpoint -------------------------------------------------------------------------------------
 

@@ -88,6 +88,7 @@ def test_setting_place_and_fix_are_in_the_answer() -> None:
         (NotFound("no program", setting="--"), "command", "command: no program", None),
         (NotFound("x", setting="--after", received="a--name"), "after", "after: x; received 'a--name'", None),
         (UsageError("x", fix="`roost x --name-of`"), None, "x", "`roost x --name-of`"),
+        (UsageError("is no card", setting="CARD"), "cards", "cards: is no card", None),
         (UsageError("x --off", fix="`roost drain 0 --off`"), None, "x off", "`roost drain 0 --off`"),
         (UsageError("x", setting="--keep-free"), "keep_free_mb", "keep_free_mb: x", None),
     ],

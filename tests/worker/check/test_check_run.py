@@ -247,6 +247,14 @@ ANY += (
 )
 
 
+NOTES_A_RESUME = """import roost
+class Rules(roost.Hook):
+    def on_start(self, trainer):
+        if trainer.progress.step:
+            trainer.note_inexact("only a resumed run notes it")
+"""
+
+
 @pytest.mark.parametrize(
     ("given", "warnings"),
     [
@@ -268,6 +276,7 @@ ANY += (
             ["bits", "inexact: .*training set"],
         ),
         ({"validate_every": "10min"}, ["inexact: .*10min"]),
+        ({"hooks_code": NOTES_A_RESUME, "hooks": ["Hooks.py:Rules"]}, ["inexact: only a resumed run"]),
         (
             {"gradient_accumulation_steps": 64},
             ["64 .* 4"],

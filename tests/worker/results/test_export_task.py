@@ -113,6 +113,11 @@ def test_the_mean_and_the_prefix(made: PackageFolder, tmp_path: Path, messages: 
     messages.check(note)
 
 
+def test_a_prefix_without_its_dot_is_the_module(made: PackageFolder, tmp_path: Path) -> None:
+    exported(made, tmp_path / "net.pt", prefix="net")
+    assert all(not name.startswith(".") for name in torch.load(tmp_path / "net.pt", weights_only=True))
+
+
 def test_a_prefix_that_nothing_has(made: PackageFolder, tmp_path: Path, messages: Messages) -> None:
     with pytest.raises(NotFound, match=r"'model\.'.* net\., out\.") as refused:
         exported(made, tmp_path / "net.pt", prefix="model.")

@@ -6,6 +6,7 @@ import os
 
 import click
 
+from roost.base.errors import UsageError
 from roost.cli import terminal
 from roost.cli.options.rank_options import parse_time_limit
 
@@ -37,6 +38,9 @@ def command(command: tuple[str, ...], gpus: int, memory: str | None, waits: bool
     from roost.operations.devices import interactive_lease
 
     mb = parse_memory(memory, setting="-m", min_mb=MIN_CARD_MEMORY_MB) if memory is not None else None
+    if command and not command[0]:
+        fix = "type `roost lease -- python train.py`, or leave out the -- for a shell"
+        raise UsageError("is no command", setting="--", received=command[0], fix=fix)
     program = command or (os.environ.get("SHELL", "/bin/sh"),)
     seconds = parse_time_limit(limit) if limit is not None else None
 

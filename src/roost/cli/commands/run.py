@@ -71,6 +71,8 @@ def command(arguments: tuple[str, ...], **options: Any) -> int:
         )
     detach, session = take_session_options(options)
     explain, print_config, as_json = (options.pop(name) for name in ("explain", "print_config", "as_json"))
+    if explain == "":
+        raise UsageError("names no setting", setting="--explain", received="", fix="write --explain seed")
     if explain or print_config:
         from roost.cli.options.config_display import print_settings
 

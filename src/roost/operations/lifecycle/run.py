@@ -92,6 +92,7 @@ def run(request: RunRequest) -> StartedSession:
     name = _package_name(request, plan.description)
     if request.name is None:
         return _begin_new(request, plan, name)
+    plan.require_writable()
     with locked_root(plan.root):
         package = plan.root / request.name
         if os.path.lexists(package):

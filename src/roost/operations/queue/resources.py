@@ -81,8 +81,9 @@ def _check_begin(begin: float, now: float) -> None:
         fix = f"leave it out, or {_EXAMPLES}"
         raise UsageError(what, setting="--begin", received=_format_time(begin), fix=fix)
     if begin > now + _MAX_BEGIN_DAYS * 86400:
-        fix, received = "give a time within a year", _format_time(begin)
-        raise UsageError("is too far in the future", setting="--begin", received=received, fix=fix)
+        years = (begin - now) / (365.25 * 86400)
+        what = f"is {years:,.0f} years away" if years >= 2 else f"is {_format_time(begin)}"
+        raise UsageError(f"{what}, and at most a year is allowed", setting="--begin", fix=f"{_EXAMPLES}")
 
 
 def _check_dependencies(after: Sequence[str]) -> None:

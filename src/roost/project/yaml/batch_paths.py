@@ -112,7 +112,11 @@ def describe_value(value: Any) -> str:
         return f"a mapping with {inner or 'nothing'}"
     if isinstance(value, list | tuple):
         return f"a {type(value).__name__} of {len(value)}: {', '.join(map(_kind, value[:_MOST_SHOWN]))}"
-    return f"one tensor, {_kind(value)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+    return (
+        f"one tensor, {_kind(value)}"
+        if isinstance(value, Tensor)
+        else f"one value of type {type(value).__name__}"
+    )
 
 
 def _kind(value: Any) -> str:

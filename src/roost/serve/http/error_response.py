@@ -121,6 +121,6 @@ def _options_to_fields(text: str) -> str:
 
 
 def _to_field(setting: str) -> str:
-    if not setting.startswith("-"):
+    if not setting.startswith("-") and setting not in _FIELD_OF_OPTION:
         return setting
     return _FIELD_OF_OPTION.get(setting, setting.lstrip("-").replace("-", "_"))

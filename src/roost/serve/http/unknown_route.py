@@ -53,6 +53,8 @@ def _suggestion(path: str, routes: Sequence[str], prefix: str) -> str:
     if not path.startswith(prefix):
         return did_you_mean(path, [one for one in routes if not one.startswith(prefix)])
     own, length = path.removeprefix(prefix), len(path) - len(prefix)
+    if not own.strip("/"):
+        return ""
     like = dict.fromkeys(
         _fill_in_parameters(own, one.removeprefix(prefix)) for one in routes if one.startswith(prefix)
     )

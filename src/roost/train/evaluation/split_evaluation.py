@@ -100,7 +100,7 @@ def evaluate_split(
                     batch = runner.to_device(_nonempty_batch(loader, turn, counts).value)
                 with forward:
                     output = evaluate(batch)
-                _check_output(output)
+                _check_output(output, runner)
             except Exception as error:
                 if skips is None or not skips.may_skip(error):
                     raise
@@ -233,7 +233,7 @@ def probe_metrics(
         lockstep.meet(CONTINUING)
         with forward:
             output = (evaluate or runner.evaluate)(runner.to_device(batch.value))
-        _check_output(output)
+        _check_output(output, runner)
         totals = {name: metric_total(name, tensor, batch.num_samples) for name, tensor in output.items()}
         lockstep.meet(ENDING)
     if _summarizes(runner):
@@ -260,12 +260,15 @@ def _summarizes(runner: Any) -> bool:
     return method is not None and not getattr(method, "is_default", False)
 
 
-def _check_output(output: object) -> None:
+def _check_output(output: object, runner: Any) -> None:
     if isinstance(output, Mapping) and all(isinstance(value, Tensor) for value in output.values()):
         return
     received = {k: type(v).__name__ for k, v in output.items()} if isinstance(output, Mapping) else output
+    is_loss = getattr(type(runner).evaluate, "is_default", False)
     raise ContractError(
-        "evaluate() must return a mapping of tensors",
+        "without an evaluate(), the values of loss() are those of the validation, and must be tensors"
+        if is_loss
+        else "evaluate() must return a mapping of tensors",
         received=received,
         fix='return {"loss": losses, "accuracy": hits}, each of shape (B,) or ()',
     )

@@ -44,15 +44,15 @@ class Parameters:
         self, patterns: str | Sequence[str], *, among: Iterable[str], setting: str, where: Where
     ) -> list[str]:
         """Returns the names in ``among`` that a glob or a condition such as ``ndim < 2`` matches, in the
-        module's order. Prints a line about each of several that matches none of them.
+        module's order. Of several, one that begins with ``*`` may match nothing: a line says so.
 
         Raises:
-            ConfigError: Nothing matches, or one that matches nothing is similar to a name.
+            ConfigError: Nothing matches, or a glob that begins with a name matches nothing.
         """
         globs, among = [patterns] if isinstance(patterns, str) else list(patterns), list(among)
         unused = [one for one in globs if not any(self._matches(name, one) for name in among)]
         for pattern in unused:
-            if len(unused) == len(globs) or _suggestion(pattern, among):
+            if len(unused) == len(globs) or not pattern.startswith(("*", "ndim")):
                 self._refuse(pattern, among, setting, where)
         for pattern in unused:
             print(f"{setting}: {pattern!r} matches none of the parameters to choose from", flush=True)

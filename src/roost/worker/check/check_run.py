@@ -95,14 +95,14 @@ class CheckRun:
         self._visualize(trainer)
         self._measure(trainer, whole)
         self._schedules(trainer)
-        inexact = [*trainer.inexact]
+        printed, inexact = set(trainer.inexact), [*trainer.inexact]
         del trainer, whole, own  # a GPU may be too small for two models
         gc.collect()
         accelerator_of(self._device).empty_cache()
         if stage_hooks.saved is not None:
             inexact += self._load(data, stage_hooks)
         for reason in dict.fromkeys(inexact):
-            self._reporter.warn(f"inexact: {reason}", is_printed=True)
+            self._reporter.warn(f"inexact: {reason}", is_printed=reason in printed)
         self._reporter.record_measurements(
             peak_host_mb=round(timing.peak_mb(), 1), peak_gpu_mb=self._peak_gpu_mb()
         )

@@ -92,6 +92,8 @@ def _without_prefix(weights: Weights, prefix: str | None) -> tuple[Weights, list
     """Returns the weights whose names begin with ``prefix``, with the prefix removed, and the other names."""
     if prefix is None:
         return weights, []
+    if not prefix.endswith(".") and any(name.startswith(f"{prefix}.") for name in weights):
+        prefix += "."  # `--prefix net` means the module, and no name may begin with a dot
     found = {name[len(prefix) :]: value for name, value in weights.items() if name.startswith(prefix)}
     if not found:
         known = sorted({name.partition(".")[0] + "." for name in weights if "." in name})
