@@ -534,7 +534,7 @@ def test_a_second_request_hidden_in_a_body_is_none(server: Server) -> None:
     "lie",
     [
         "content-length: 2\r\ntransfer-encoding: chunked",
-        "content-length: 2\r\ncontent-length: 2",
+        "content-length: 2\r\ncontent-length: 3",
         "content-length: 2147483648",
     ],
 )
