@@ -1,4 +1,4 @@
-"""Each "not yet" of the pages has a probe, which fails when the thing exists: then the page must be changed."""
+"""Each "not yet" of the pages has a probe, which fails when the thing exists: then the page is to change."""
 
 from __future__ import annotations
 
