@@ -233,8 +233,7 @@ def _create_tasks(
 ) -> Iterator[Task]:
     sweep_id, sweep_name = (new_id(time.time()), request.name) if len(prepared) > 1 else (None, None)
     plans = [(one.plan, one.name) for one in prepared]
-    is_exact = len(prepared) == 1 and not request.with_suffix
-    created = create_packages(plans, exactly=is_exact, command=request.command, report=report)
+    created = create_packages(plans, exactly=not request.with_suffix, command=request.command, report=report)
     with contextlib.closing(created) as packages:
         for one, package in zip(prepared, packages, strict=True):
             yield new_task(
@@ -246,7 +245,7 @@ def create_packages(
     plans: Sequence[tuple[TrainingDraft, str | None]],
     *,
     command: Sequence[str],
-    exactly: bool = False,
+    exactly: bool = True,
     report: Callable[[str], None] = lambda _: None,
 ) -> Generator[PackageFolder]:
     """Makes the packages of a sweep, with several threads, because most of the time goes into waiting for the
@@ -256,7 +255,8 @@ def create_packages(
     Args:
         plans: What each package is made of, and its name.
         command: The command line as typed.
-        exactly: Whether the name of a single package is refused if it is in use; otherwise it gets a suffix.
+        exactly: Whether the name of a single package is refused if it is in use; otherwise it gets a suffix,
+            as names of several do.
         report: Called with a line of progress for each package.
 
     Yields:
@@ -267,7 +267,7 @@ def create_packages(
         OSError: A package cannot be written.
     """
     (plan, name), *others = plans
-    first = plan.create(name, exactly=exactly and name is not None, command=command)
+    first = plan.create(name, exactly=exactly and name is not None and not others, command=command)
     yield first
     if not others:
         return
