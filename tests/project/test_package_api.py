@@ -192,6 +192,17 @@ def test_a_damaged_newest_one(tmp_path: Path, messages: Messages) -> None:
 # --- the current one ------------------------------------------------------------------------------------
 
 
+def test_its_text_names_what_it_is(tmp_path: Path) -> None:
+    with new(tmp_path) as run:
+        assert repr(run) == f"Package({str(run.path)!r}: new, 0 checkpoints)"
+        run.save(1)
+        assert repr(run) == f"Package({str(run.path)!r}: running, 1 checkpoint)"
+    opened = roost.open_package(run.path)
+    assert repr(opened) == f"Package({str(run.path)!r}: stopped, 1 checkpoint)"
+    run.path.rename(tmp_path / "moved")
+    assert str(run.path) in repr(opened), "a package that is gone has a text, too"
+
+
 def test_what_came_after_the_current_one_is_unreachable(tmp_path: Path) -> None:
     best = {"fast": 9, "best": [{"monitor": "loss", "mode": "min"}]}
     with new(tmp_path, checkpoint=best) as run:
@@ -200,11 +211,12 @@ def test_what_came_after_the_current_one_is_unreachable(tmp_path: Path) -> None:
     with run:
         run.set_current(1)  # before the first write
     assert run.current == 1 and run.load() == 1 and run.load(3) == 3
+    assert run.derived["ckpt_best"] == [1] and run.derived["ckpt_fast"] == [0, 1], "of the new lineage"
     with run:
         assert run.current == 1, "it lasts"
         assert run.save("other", metrics={"loss": 8.5}) == 4
         run.set_current(0)  # in the middle
-        assert run.current == 0 and run.load() == 0
+        assert run.current == 0 and run.load() == 0 and run.derived["ckpt_best"] == [0]
         assert run.save("third", metrics={"loss": 8.7}) == 5
     assert run.current == 5 and checkpoint.read_manifests(run.checkpoints)[-1].line == [(0, 0), (5, 5)]
     assert run.derived["ckpt_best"] == [5] and checkpoint.ids(run.checkpoints) == [0, 1, 2, 3, 4, 5]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from roost.base.errors import ConfigError, Refused
 from roost.operations import lab
 from roost.operations.responses import QueuedTask, SubmitResponse
 from roost.serve import request_journal
@@ -36,6 +37,17 @@ def test_a_line_has_the_parameters_and_the_result() -> None:
         "submit_command folder=/b priority=0 -> 00 01 02 03 04",
         "change_devices new_devices_IDs=(0, 1)",
     ]
+
+
+def test_a_failure_has_its_reason_and_no_value_that_was_received() -> None:
+    asked = RunTrain(config_path="/a/config.yaml")
+    error = ConfigError("is too small, token=hunter2", setting="optimizers.main.lr", received="hunter3")
+    request_journal.add_failure("run_train", asked, error)
+    assert texts() == [
+        "run_train config_path=/a/config.yaml failed: optimizers.main.lr: is too small, token=***"
+    ]
+    request_journal.add_failure("hold", None, Refused("x" * 5000))
+    assert len(texts()[-1]) < 400
 
 
 @pytest.mark.parametrize("end", ["\n", "\r", "\x1b[2J", "\x85", "\u2028", "\u202e", "\0"])

@@ -330,7 +330,7 @@ class PackageFolder:
         durable.write(self.path / name, text.encode(errors="surrogateescape") + b"\n")
 
     def write_derived(self, tracks: Mapping[str, list[int]], inexact: list[str]) -> None:
-        """Writes _package.json, with the keys of DLNest. Only the worker calls this."""
+        """Writes _package.json, with the keys of DLNest. Only the process with the lock calls this."""
         body = {
             "format": FORMAT,
             "id": self.path.name,

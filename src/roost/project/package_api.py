@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from roost.base.errors import ConfigError, NotFound, Refused
+from roost.base.errors import ConfigError, NotFound, Refused, RoostError
 from roost.config import layers
 from roost.config.layers import Config, Layer
 from roost.package import package as stored
@@ -86,6 +86,14 @@ class Package(stored.PackageFolder):
         return made
 
     # ---- reading ------------------------------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        try:
+            state, found = self.state(), checkpoint.ids(self.checkpoints) if self.checkpoints.is_dir() else []
+        except (RoostError, OSError):
+            return f"Package({str(self.path)!r})"
+        number = "1 checkpoint" if len(found) == 1 else f"{len(found)} checkpoints"
+        return f"Package({str(self.path)!r}: {state}, {number})"
 
     @property
     def current(self) -> int | None:

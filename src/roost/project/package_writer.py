@@ -16,7 +16,7 @@ from roost.config import interpolation
 from roost.config.sections.checkpoint import CheckpointSettings
 from roost.config.settings import parse_state_settings
 from roost.package import live_progress
-from roost.package.checkpoints import checkpoint
+from roost.package.checkpoints import checkpoint, retention
 from roost.package.checkpoints.checkpoint import Manifest
 from roost.package.checkpoints.retention import policy_from_settings
 from roost.package.kinds import TaskKind
@@ -96,6 +96,10 @@ class PackageWriter:
         found = checkpoint.verify(path) if self._record is not None else None
         self._end_and_seal(None)
         self._begin_session(id, found)
+        policy = policy_from_settings(_checkpoint_settings(self._package))
+        manifests = checkpoint.read_manifests(self._package.checkpoints)
+        tracks = retention.track_ids(manifests, policy, tip=id)
+        self._package.write_derived(tracks, list(self._package.derived.get("inexact", [])))
 
     def _require_own_process(self) -> None:
         if os.getpid() != self._pid:

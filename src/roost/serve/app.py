@@ -60,6 +60,12 @@ def create_app(*, token: Callable[[], str], port: int | None, log_request: Calla
         exception_handlers=handlers,
     )
     app.router.redirect_slashes = False
+    patterns = [one.path_regex for one in app.routes if isinstance(one, StarletteRoute)]
     return RequestMiddleware(
-        app, token=token, port=port, form_paths=dlnest_routes.FORM_PATHS, log_request=log_request
+        app,
+        token=token,
+        port=port,
+        form_paths=dlnest_routes.FORM_PATHS,
+        has_route=lambda path: any(one.match(path) for one in patterns),
+        log_request=log_request,
     )

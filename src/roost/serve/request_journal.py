@@ -1,4 +1,4 @@
-"""The journal of operations that the server has carried out. Each is one event in the lab's queue, so the
+"""The journal of operations that the server was asked for. Each is one event in the lab's queue, so the
 journal outlives the server."""
 
 from __future__ import annotations
@@ -7,8 +7,10 @@ import sys
 import time
 from typing import Any, NamedTuple
 
+from roost.base.errors import RoostError
 from roost.lab.queue.history import MAX_EVENTS
 from roost.operations import lab
+from roost.package import environment
 
 KIND = "operation"
 _CLEARED_UP_TO = "operations_since"
@@ -20,7 +22,7 @@ _SHOWN_PARAMETERS = (
     "new_delay", "new_max", "new_devices_IDs",
 )  # fmt: skip
 """The parameters that a line shows. Others, such as a command, may hold secrets."""
-_MAX_LINES, _MAX_IDS = 1000, 5
+_MAX_LINES, _MAX_IDS, _MAX_FAILURE_LENGTH = 1000, 5, 300
 _TIME_FORMAT = "%Y-%m-%d %H:%M:%S"
 
 
@@ -43,20 +45,31 @@ def add_entry(name: str, parameters: Any, result: Any) -> None:
     """
     if name == _CLEAR_OPERATION:
         return  # a cleared journal is empty
+    ids = [one.task for one in getattr(result, "queued", ())]
+    if isinstance(result, dict) and "task_ID" in result:
+        ids = [result["task_ID"]]
+    _add(name, parameters, " ".join(["->", *ids[:_MAX_IDS]] if ids else []))
+
+
+def add_failure(name: str, parameters: Any, error: RoostError) -> None:
+    """Adds the line of an operation that failed: its message, without the value received, which may be a
+    secret. Otherwise as `add_entry`."""
+    setting = f"{error.setting}: " if error.setting else ""
+    _add(name, parameters, f"failed: {setting}{environment.redact(error.message)}"[:_MAX_FAILURE_LENGTH])
+
+
+def _add(name: str, parameters: Any, outcome: str) -> None:
     given = [
         f"{key}={value}"
         for key in _SHOWN_PARAMETERS
         if (value := getattr(parameters, key, None)) is not None and value is not False
     ]
-    ids = [one.task for one in getattr(result, "queued", ())]
-    if isinstance(result, dict) and "task_ID" in result:
-        ids = [result["task_ID"]]
-    text = _escape_control_characters(" ".join([name, *given, *(["->", *ids[:_MAX_IDS]] if ids else [])]))
+    text = _escape_control_characters(" ".join(filter(None, [name, *given, outcome])))
     try:
         with lab.locked_queue() as store:
             store.add_event(KIND, text)
-    except Exception as error:  # noqa: BLE001  - reported; the operation has succeeded
-        print(f"{name} was carried out, but the journal could not be written: {error}", file=sys.stderr)
+    except Exception as error:  # noqa: BLE001  - reported; the operation has its own result
+        print(f"{name} is not in the journal, which could not be written: {error}", file=sys.stderr)
 
 
 def _escape_control_characters(text: str) -> str:

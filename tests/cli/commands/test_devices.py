@@ -141,6 +141,21 @@ def test_what_tasks_have_of_the_host(messages: Messages) -> None:
     messages.check(row[6])
 
 
+def test_numbers_may_have_blanks_between_them_and_the_cpu_among_them(messages: Messages) -> None:
+    for numbers, tasks_may in (
+        (("1", "-1"), [False, True]),
+        (("0", "1"), [True, True]),
+        (("-1,0",), [True, False]),
+    ):
+        said = roost("devices", "-d", *numbers, "--most-per-card", "2")
+        assert said.returncode == 0 and allowed() == tasks_may, said.stderr
+        assert said.stderr.count("-1 is the CPU") == ("-1" in ",".join(numbers))
+    refused = roost("devices", "-d", "-1")
+    assert refused.returncode == 2 and allowed() == [True, False]
+    messages.check(refused.stderr)
+    assert roost("devices", "-d", "0", "x").returncode == 2
+
+
 def test_a_list_that_is_given_twice_is_refused_and_nothing_is_changed() -> None:
     done = roost("devices", "-d", "0", "-d", "1")
     assert done.returncode == 2 and " -d 0,1" in done.stderr

@@ -167,7 +167,7 @@ def test_a_training_waits_with_its_task_and_its_package(client: Client, config: 
     (info,) = waiting(client)
     expected = {
         "ID": found["task_ID"], "type": "Train", "status": "Pending", "description": "first one",
-        "record_path": str(path), "devices": [], "memory_consumption": -1, "DDP": False, "multi_GPU": False,
+        "record_path": str(path), "devices": [-1], "memory_consumption": -1, "DDP": False, "multi_GPU": False,
         "load_ckpt": False, "checkpoint_ID": -1,
     }  # fmt: skip
     assert {key: info[key] for key in expected} == expected and info["args"]["max_epochs"] == 1
@@ -214,13 +214,12 @@ def test_names_and_tuning(client: Client, config: Path) -> None:
     tuning.write_text('{"max_epochs": 7}')
     found = client.json("run_train", config_path=str(config), freq_path=str(tuning), no_save=True, CPU="True")
     assert Path(found["package"]).name == "NOSAVE"
-    second = client.ask("run_train", config_path=str(config), no_save="True", CPU="True")
-    assert second["code"] == "refused" and second["error"].startswith("no_save: "), (
-        "and no parameter is `name`"
-    )
     (info,) = waiting(client)
-    assert info["args"]["max_epochs"] == 7
-    client.ask("del_task", task_ID=found["task_ID"])
+    assert info["args"]["max_epochs"] == 7 and info["args"]["root_file_path"] == found["package"]
+    second = client.ask("run_train", config_path=str(config), no_save="True", CPU="True")
+    assert Path(second["package"]).name == "NOSAVE-2", "as by the command line"
+    for made in (found, second):
+        client.ask("del_task", task_ID=made["task_ID"])
     assert "description" in client.ask("run_train", config_path=str(config), use_description="True")["error"]
     relative = client.ask("run_train", config_path="config.yaml")
     assert relative["code"] == "usage" and relative["error"].startswith("config_path: ")
@@ -288,14 +287,16 @@ def test_what_was_carried_out_is_read_from_an_offset_on(client: Client) -> None:
     begun = client.ask("get_DLNest_output")
     assert begun["text"] == ""
     client.ask("change_delay", new_delay="6")
-    client.ask("change_delay", new_delay="0")  # it is not carried out
+    client.ask("change_delay", new_delay="0")  # it fails
     native = client.http.post("/api/v1/devices", json={"most_per_card": 4})
     assert native.status_code == 200
     found = client.ask("get_DLNest_output", offset=begun["offset"])
     lines = [line.split(" ", 2)[2] for line in found["text"].splitlines()]
-    assert lines == ["change_delay new_delay=6", "change_devices most_per_card=4"]
+    first, failed, last = lines
+    assert (first, last) == ("change_delay new_delay=6", "change_devices most_per_card=4")
+    assert failed.startswith("change_delay new_delay=0 failed: new_delay: ")
     styled = client.ask("get_DLNest_output", styled="True")["text"]
-    assert [style for style, _ in styled] == ["", ""] and "".join(text for _, text in styled) == found["text"]
+    assert {style for style, _ in styled} == {""} and "".join(text for _, text in styled) == found["text"]
     assert client.ask("get_DLNest_output", offset=found["offset"])["text"] == ""
     client.http.post("/clear")
     assert client.ask("get_DLNest_output", offset=begun["offset"])["text"] == ""
@@ -332,6 +333,9 @@ def test_the_middleware_keeps_its_status_and_a_query_is_accepted(client: Client)
     assert foreign.status_code == 403
     native = client.http.post("/api/v1/devices/drain", data={"cards": "0"})
     assert native.status_code == 415
+    for path in ("/run_trian", "/api/v1/device"):
+        unknown = client.http.post(path, data={"config_path": "x"})
+        assert (unknown.status_code, unknown.json()["error"]["code"]) == (404, "not_found"), path
     assert client.found(client.http.post("/change_delay?new_delay=9"))["status"] == "success"
     twice = client.found(client.http.post("/change_delay?new_delay=9", data={"new_delay": "9"}))
     assert twice["code"] == "malformed"

@@ -46,6 +46,7 @@ def test_curves(server: Server, made: PackageFolder) -> None:
         ("width=10001", 422, "width"),
         ("from_step=x", 422, "from_step"),
         ("from_step=-1", 422, "from_step"),
+        ("to_step=-1", 422, "to_step"),
         (f"to_step={2**63}", 422, "to_step"),
         ("name=", 422, "name[0]"),
     ],

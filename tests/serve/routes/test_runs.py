@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from roost.operations.lifecycle.new_project import new_project
 from roost.serve.routes.served_packages import run_id
 from tests.serve.servers import RUN, Server
 
@@ -51,6 +52,28 @@ def test_a_project_is_made_where_nothing_is(server: Server, folder: Path) -> Non
     assert made.status == 201 and (folder / "new" / made.json["files"][0]).exists()
     assert server.ask("POST", "/projects", asked).status == 409
     assert server.ask("POST", "/projects", {"folder": "relative"}).json["error"]["field"] == "folder"
+
+
+def test_a_config_below_its_project(server: Server, folder: Path) -> None:
+    new_project(folder / "deep", template="clean")
+    config = folder / "deep" / "configs" / "small.yaml"
+    config.parent.mkdir()
+    (folder / "deep" / "config.yaml").rename(config)
+    found = server.ask("POST", "/runs", {"config": str(config), "gpus": 0, "begin": "+2h"})
+    assert found.status == 201, found.body
+    assert any(note.startswith(f"project: {folder / 'deep'}, ") for note in found.json["notes"])
+    (queued,) = found.json["queued"]
+    assert Path(queued["path"]).parent == folder / "deep" / "runs"
+    away = config.rename(folder / "away.yaml")
+    asked = {"config": str(away), "project": str(folder / "deep"), "gpus": 0, "begin": "+2h"}
+    found = server.ask("POST", "/runs", asked)
+    assert found.status == 201, found.body
+    (other,) = found.json["queued"]
+    assert Path(other["path"]).parent == folder / "deep" / "runs"
+    for word, status in (("deep", 400), (str(folder / "none"), 404)):
+        assert server.ask("POST", "/runs", {**asked, "project": word}).status == status
+    for one in (queued, other):
+        assert server.ask("POST", f"/runs/{one['run']}/stop", {"now": True}).status == 202
 
 
 def test_an_invalid_submit_is_reported_and_changes_nothing(server: Server, folder: Path) -> None:

@@ -158,6 +158,7 @@ def test_media(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (logged,) = of_wandb(tmp_path / "mirrors")
     kinds = {name: logged[f"{name}/_type"] for name in ("p", "m", "h", "t")}
     assert kinds == {"p": "image-file", "m": "image-file", "h": "histogram", "t": "html-file"}
+    assert {Path(logged[f"{name}/path"]).name.split("_")[:2][-1] for name in "pmt"} == {"10"}, "their step"
     assert "mirror wandb: broken.json " in capsys.readouterr().out
 
 

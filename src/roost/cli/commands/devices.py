@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -33,10 +34,41 @@ def _require_once(ctx: click.Context, param: click.Parameter, value: tuple[str, 
     if len(value) > 1:
         fix = f"write all in one list: -d {','.join(dict.fromkeys(value))}"
         raise UsageError("is given several times", setting="-d", received=" ".join(value), fix=fix)
-    return value[0] if value else None
+    return _without_cpu(value[0]) if value else None
 
 
-@click.command("devices")
+_CPU = "-1"
+_NUMBER, _NUMBERS = re.compile(r"-?\d+"), re.compile(r"-?\d+(,-?\d+)*")
+
+
+def _without_cpu(allowed: str) -> str:
+    """Returns a list of cards without the CPU, which DLNest lists as -1."""
+    entries = allowed.split(",")
+    if _CPU not in entries:
+        return allowed
+    cards = [one for one in entries if one != _CPU]
+    if not cards:
+        fix = "use `roost drain all` to start no further task on any card"
+        raise UsageError("tasks need at least one card", setting="-d", received=allowed, fix=fix)
+    terminal.print_status("-1 is the CPU, which tasks may always use")
+    return ",".join(cards)
+
+
+class _DevicesCommand(click.Command):
+    """Takes the numbers after ``-d`` with blanks between them as one list."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        joined: list[str] = []
+        for one in args:
+            follows = joined[-2:-1] in (["-d"], ["--devices"]) and _NUMBERS.fullmatch(joined[-1])
+            if follows and _NUMBER.fullmatch(one):
+                joined[-1] += f",{one}"
+            else:
+                joined.append(one)
+        return super().parse_args(ctx, joined)
+
+
+@click.command("devices", cls=_DevicesCommand)
 @click.option(
     "-d",
     "--devices",
@@ -44,7 +76,7 @@ def _require_once(ctx: click.Context, param: click.Parameter, value: tuple[str, 
     multiple=True,
     callback=_require_once,
     metavar="LIST",
-    help="Let the lab use only these: 0,2 or all.",
+    help="Let the lab use only these: 0,2 or 0 2, or all.",
 )
 @click.option(
     "--most-per-card", type=_TaskCountType(1), metavar="N", help="How many tasks may share a card, or any."

@@ -70,6 +70,8 @@ class SubmitRequest:
     description: str | None = None
     name: str | None = None
     """The name of the package, or the prefix of the names of a sweep's packages."""
+    with_suffix: bool = False
+    """Whether a name that is in use gets a suffix, as in `run -ns`, instead of being refused."""
     options: TaskOptions = TaskOptions()  # noqa: RUF009  - immutable
     command: Sequence[str] = ()
     requested: float = field(default_factory=time.time)
@@ -188,7 +190,7 @@ def _prepare(request: SubmitRequest, report: Callable[[str], None]) -> list[Prep
         like = prepared[0].plan if prepared else None
         prepared.append(_prepare_one(request, overrides, files.config(overrides), like))
         report(f"{len(prepared)} of {len(combinations)} tasks checked")
-    if len(combinations) == 1:
+    if len(combinations) == 1 and not request.with_suffix:
         require_unused_name(prepared[0].plan.root, request.name)
     elif request.name is not None:
         package_name.checked_name(request.name)
@@ -233,7 +235,8 @@ def _create_tasks(
 ) -> Iterator[Task]:
     sweep_id, sweep_name = (new_id(time.time()), request.name) if len(prepared) > 1 else (None, None)
     plans = [(one.plan, one.name) for one in prepared]
-    with contextlib.closing(create_packages(plans, command=request.command, report=report)) as packages:
+    created = create_packages(plans, exactly=not request.with_suffix, command=request.command, report=report)
+    with contextlib.closing(created) as packages:
         for one, package in zip(prepared, packages, strict=True):
             yield new_task(
                 package, one.session, one.options, conditions, sweep=sweep_id, sweep_name=sweep_name
@@ -244,6 +247,7 @@ def create_packages(
     plans: Sequence[tuple[TrainingDraft, str | None]],
     *,
     command: Sequence[str],
+    exactly: bool = True,
     report: Callable[[str], None] = lambda _: None,
 ) -> Generator[PackageFolder]:
     """Makes the packages of a sweep, with several threads, because most of the time goes into waiting for the
@@ -251,9 +255,10 @@ def create_packages(
     received are removed.
 
     Args:
-        plans: What each package is made of, all of one project, and its name. A single name that is in use is
-            refused; names of several get suffixes.
+        plans: What each package is made of, and its name.
         command: The command line as typed.
+        exactly: Whether the name of a single package is refused if it is in use; otherwise it gets a suffix,
+            as names of several do.
         report: Called with a line of progress for each package.
 
     Yields:
@@ -264,7 +269,7 @@ def create_packages(
         OSError: A package cannot be written.
     """
     (plan, name), *others = plans
-    first = plan.create(name, exactly=name is not None and not others, command=command)
+    first = plan.create(name, exactly=exactly and name is not None and not others, command=command)
     yield first
     if not others:
         return

@@ -14,6 +14,7 @@ import msgspec
 
 from roost.config import layers
 from roost.config.layers import Config, Layer
+from roost.config.project_folder import given_folder
 from roost.operations.reading import package_schema
 from roost.operations.sessions.project_worker import worker_on_copy
 from roost.operations.sessions.rank_layout import one_process_notes
@@ -42,7 +43,7 @@ class ShowDataRequest:
     config: Path
     """The config; or a package, whose own settings and code are used."""
     project: Path | None = None
-    """The folder of the code of a config; None: that of the config (`roost.config.project_folder`)."""
+    """The project's folder; None: that of the config (`roost.config.project_folder`), or of the package."""
     tuning: Path | None = None
     overrides: Sequence[str] = ()
     command: Sequence[str] = ()
@@ -102,7 +103,7 @@ def show_data(request: ShowDataRequest) -> Iterator[RunningDataInspection]:
     ``with`` block, or with this process.
 
     Raises:
-        NotFound: There is no such config, or the folder is not a package.
+        NotFound: There is no such config or project, or the folder is not a package.
         ConfigError: The config, or a file it names, is wrong.
         DamagedPackage: A file of the package is not as roost writes it.
         Refused: The package has no Runner.
@@ -141,7 +142,7 @@ def _draft_from_package(request: ShowDataRequest) -> TrainingDraft:
         tuning=request.tuning,
         overrides=[*_effective_overrides(package), *request.overrides],
     )
-    project = package.project
+    project = package.project if request.project is None else given_folder(request.project)
     settings = check_settings(config.values, project=project, package="${package}", where=config.where)
     return TrainingDraft(
         config=config,

@@ -69,9 +69,11 @@ def best_checkpoints(manifests: Sequence[Manifest], best: BestRule) -> list[Mani
     ]
 
 
-def track_ids(manifests: Sequence[Manifest], policy: RetentionPolicy) -> dict[str, list[int]]:
-    """Returns the ids in each track of the newest lineage, ascending."""
-    line = lineage(manifests)
+def track_ids(
+    manifests: Sequence[Manifest], policy: RetentionPolicy, *, tip: int | None = None
+) -> dict[str, list[int]]:
+    """Returns the ids in each track of the lineage that ends at ``tip``, ascending; None: the newest one."""
+    line = lineage(manifests, tip=tip)
     slow = [i for i in line if i.scheduled is not None and i.scheduled % max(1, policy.slow_every) == 0]
     best = {manifest.id for rule in policy.best for manifest in best_checkpoints(line, rule)}
     return {

@@ -71,6 +71,7 @@ class RequestMiddleware:
         token: Returns the current token.
         port: The port of the TCP socket; None: no host name is accepted but those of the unix socket.
         form_paths: The paths that also accept forms (those of DLNest).
+        has_route: Whether a path has a route.
         log_request: Is called with method, path, status and seconds of every request.
     """
 
@@ -81,9 +82,11 @@ class RequestMiddleware:
         token: Callable[[], str],
         port: int | None,
         form_paths: frozenset[str] = frozenset(),
+        has_route: Callable[[str], bool] = lambda _: True,
         log_request: Callable[[str, str, int, float], None] = lambda *_: None,
     ) -> None:
         self._app, self._token, self._form_paths, self._log_request = app, token, form_paths, log_request
+        self._has_route = has_route
         self._hosts = {b"roost", b"localhost"}
         if port is not None:
             ends = (f":{port}", "") if port == _DEFAULT_HTTP_PORT else (f":{port}",)
@@ -165,12 +168,16 @@ class RequestMiddleware:
         if scope["method"] in _SAFE_METHODS:
             return
         kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower().decode("latin-1")
-        if kind == _JSON_TYPE or (kind in _FORM_TYPES and scope["path"] in self._form_paths):
+        if kind == _JSON_TYPE or (kind in _FORM_TYPES and self._accepts_forms(str(scope["path"]))):
             return
         if not kind and not _content_length(headers) and b"transfer-encoding" not in headers:
             return  # without a body there is no content type
         fix = f"send the header `Content-Type: {_JSON_TYPE}`"
         raise HttpError(415, "content_type", f"the body must be {_JSON_TYPE}", fix=fix)
+
+    def _accepts_forms(self, path: str) -> bool:
+        """Whether a form may pass: to a path that takes it, or to none, which the application reports."""
+        return path in self._form_paths or not self._has_route(path)
 
 
 class _RateLimit:

@@ -18,6 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route as StarletteRoute
 
+from roost.base.errors import RoostError
 from roost.operations.responses import ErrorResponse, StreamEvent
 from roost.serve import request_journal
 from roost.serve.http import error_response, request_body
@@ -178,10 +179,15 @@ def to_starlette(route: Route, prefix: str, limits: ConcurrencyLimits) -> Starle
 
 
 def execute(route: Route, parameters: RequestParameters) -> Any:
-    """Carries out an operation; one that may change something is added to the journal."""
-    found = route.run(parameters)
-    if route.method != "GET":
-        request_journal.add_entry(route.name, parameters, found)
+    """Carries out an operation; one that may change something is added to the journal, also if it fails."""
+    if route.method == "GET":
+        return route.run(parameters)
+    try:
+        found = route.run(parameters)
+    except RoostError as error:
+        request_journal.add_failure(route.name, parameters, error)
+        raise
+    request_journal.add_entry(route.name, parameters, found)
     return found
 
 

@@ -4,7 +4,7 @@ answers, carried out by roost's operations."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -38,6 +38,7 @@ _TEXT = Annotated[str, Meta(max_length=1000)]
 _TASK = Annotated[str, Meta(min_length=1, max_length=255)]
 _CHECKPOINT = Annotated[int, Meta(ge=-1, le=2**62)]
 _Answer = dict[str, Any]
+_CPU = -1
 _MAX_TASKS = 1000
 _CACHED_SETTINGS = 4096
 
@@ -138,6 +139,7 @@ def _run_train(parameters: RunTrain) -> _Answer:
         name=card_sharing.requested_name(
             parameters.description, no_save=parameters.no_save, use_description=parameters.use_description
         ),
+        with_suffix=parameters.no_save,
         options=card_sharing.task_options(parameters),
         command=["POST", "/run_train"],
     )
@@ -210,10 +212,12 @@ def _clear(parameters: NoParameters) -> _Answer:
 
 
 def _task_info(parameters: NoParameters) -> _Answer:
-    return {"info": [_task_entry(row) for row in list_tasks(states=(PENDING, *LIVE))[:_MAX_TASKS]]}
+    numbers = {card.id: card.number for card in devices.show().cards}
+    return {"info": [_task_entry(row, numbers) for row in list_tasks(states=(PENDING, *LIVE))[:_MAX_TASKS]]}
 
 
-def _task_entry(row: TaskRow) -> _Answer:
+def _task_entry(row: TaskRow, numbers: Mapping[str, int | None]) -> _Answer:
+    """Returns a task, its cards by the numbers of ``/get_devices_info``; [-1] is the CPU."""
     settings, request = _settings_and_request(row)
     strategy = request.get("strategy")
     return {
@@ -222,10 +226,10 @@ def _task_entry(row: TaskRow) -> _Answer:
         "status": "Pending" if row.state == PENDING else "Running",
         "state": row.state,
         "reason": row.reason,
-        "args": settings,
+        "args": {**settings, "root_file_path": row.package} if settings else {},
         "description": request.get("description") or "",
         "record_path": row.package,
-        "devices": list(row.cards),
+        "devices": [numbers.get(card, card) for card in row.cards] if row.num_cards else [_CPU],
         "memory_consumption": row.memory_mb if row.memory_mb is not None else -1,
         "DDP": strategy == "ddp",
         "multi_GPU": row.num_cards > 1,
@@ -325,7 +329,7 @@ def _failure(refused: error_response.HttpError, parameters: RequestParameters | 
 def _given_parameter(field: str, parameters: RequestParameters) -> str:
     """Returns DLNest's name of one of roost's parameters."""
     if field == "name":
-        return "no_save" if getattr(parameters, "no_save", False) else "description"
+        return "description"
     return "new_devices_IDs" if field == "allowed" else field
 
 

@@ -118,6 +118,7 @@ class WandbSink:
             self._has_warned = True
             return
         if shown is not None:
+            self._run.log({}, step=step)  # W&B names a file by the step of the log before
             self._run.log({path.stem: shown}, step=step)
 
     def flush(self) -> None:
