@@ -41,5 +41,6 @@ def test_what_never_matters_is_left_out_and_the_batch_is_the_scale() -> None:
 def test_the_text_is_read_as_it_was_and_one_of_an_older_version_is_a_family() -> None:
     one, _ = memory_features(SETTINGS, family="project", code="digest", sweep="s")
     assert MemoryFeatures.from_text(one.to_text()) == one and one.sweep == "s"
+    assert MemoryFeatures.family_of(one.to_text()) == one.family and MemoryFeatures.family_of("p") == "p"
     assert MemoryFeatures.from_text("0123456789abcdef" * 2) == MemoryFeatures("0123456789abcdef" * 2)
     assert MemoryFeatures.from_text("p") == MemoryFeatures("p")

@@ -53,6 +53,15 @@ def test_peaks_are_kept_by_key_the_newest_of_them(store: QueueStore, monkeypatch
     assert store.peaks() == [other, *peaks[-3:]]
 
 
+def test_of_all_peaks_the_newest_are_kept(store: QueueStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a sweep each task may have a key of its own."""
+    monkeypatch.setattr(history, "MAX_PEAKS", 3)
+    peaks = [MemoryPeak(f"k{n}", 8.0, 100.0, 300.5, 1, "H200", float(n)) for n in range(6)]
+    for peak in peaks:
+        store.add_peak(peak)
+    assert store.peaks() == peaks[-3:]
+
+
 def test_settings_are_plain_data_and_can_be_removed(store: QueueStore) -> None:
     assert store.settings() == {}
     store.set_setting("drained", ["GPU-0"])

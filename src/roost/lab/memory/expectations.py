@@ -82,7 +82,7 @@ class Expectations:
     def _refresh(self, models: Mapping[str, int]) -> None:
         self._peak_seq, peaks = self._history.peaks_since(self._peak_seq)
         for peak in peaks:
-            family = MemoryFeatures.from_text(peak.key).family, peak.device, peak.ranks
+            family = MemoryFeatures.family_of(peak.key), peak.device, peak.ranks
             self._peaks[family].append(peak)
             self._comparisons.pop(family, None)
         self._event_seq, spans = self._history.durations_since(self._event_seq)

@@ -41,16 +41,19 @@ class MemoryFeatures(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def to_text(self) -> str:
         """Returns the text that `from_text` reads; equal for equal features."""
-        return _encoder.encode(self).decode()
+        return f"{self.family} {_encoder.encode(self).decode()}"
+
+    @staticmethod
+    def family_of(text: str) -> str:
+        """Returns the family alone, without decoding the rest."""
+        return text.partition(" ")[0]
 
     @staticmethod
     @functools.lru_cache(maxsize=4096)
     def from_text(text: str) -> MemoryFeatures:
         """Reads features. A text of an older version, one digest of all, is a family of its own."""
-        try:
-            return _decoder.decode(text)
-        except msgspec.DecodeError:
-            return MemoryFeatures(family=text)
+        family, _, rest = text.partition(" ")
+        return _decoder.decode(rest) if rest else MemoryFeatures(family=family)
 
 
 _encoder = msgspec.json.Encoder(order="sorted")

@@ -17,6 +17,8 @@ from roost.lab.queue.task import SUCCEEDED
 
 MAX_EVENTS = 100_000
 MAX_PEAKS_PER_KEY = 64
+MAX_PEAKS = 5_000
+"""Of all keys together: in a sweep each task may have a key of its own, of 1 to 2 kB."""
 
 
 class QueueEvent(NamedTuple):
@@ -108,7 +110,8 @@ class QueueHistory:
             return [QueueEvent(*row) for row in connection.execute(sql, (after, *asked.values(), limit))]
 
     def add_peak(self, peak: MemoryPeak) -> None:
-        """Adds the memory that an attempt used; the newest `MAX_PEAKS_PER_KEY` of a key are kept."""
+        """Adds the memory that an attempt used; the newest `MAX_PEAKS_PER_KEY` of a key are kept, and the
+        newest `MAX_PEAKS` of all."""
         with self._write_transaction():
             self._add_peak(peak)
 
@@ -118,6 +121,8 @@ class QueueHistory:
         kept = "SELECT seq FROM profile WHERE key = ? ORDER BY seq DESC LIMIT ?"
         sql = f"DELETE FROM profile WHERE key = ? AND seq NOT IN ({kept})"
         self._connection.execute(sql, (peak.key, peak.key, MAX_PEAKS_PER_KEY))
+        oldest = "(SELECT max(seq) FROM profile) - ?"
+        self._connection.execute(f"DELETE FROM profile WHERE seq <= {oldest}", (MAX_PEAKS,))
         if task is not None:
             overhead = f"plus {format_memory(peak.overhead_mb)} of the driver"
             self._add_events(
