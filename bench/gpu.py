@@ -2,7 +2,7 @@
 
     python bench/gpu.py [--rounds 5]
 
-Prints three tables, or one line on a machine without a GPU. The batches are on the host, in page-locked
+Prints four tables, or one line on a machine without a GPU. The batches are on the host, in page-locked
 memory; roost has everything on that `roost run` sets up. Loops alternate; the first 200 of 1,000 steps are
 not timed.
 
@@ -11,6 +11,8 @@ not timed.
 2. The parts of a step of the wide model on the device, ms, mean over the run.
 3. Host syncs in 799 steps, as torch's sync debug mode reports them: of a raw loop, of a raw loop that reads
    its loss at each step, of roost without rows, and of roost with the eight rows of these steps.
+4. What the host does outside of steps: the first copy of a state, which page-locks its memory, beside later
+   ones, and the page-locking of a batch by the training process.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from __future__ import annotations
 import argparse
 import functools
 import statistics
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -30,6 +33,7 @@ from loops.roosted import all_on, all_on_fused, train, trainer_of
 from loops.task import STEPS, WARM, Clocked, Net, Outcome, Work, loss_of, new_batches, new_net, new_optimizer
 
 from roost.package.results.time_breakdown import STEP_PARTS
+from roost.train.checkpointing.staging import Staging
 
 Loop = Callable[[Work, list[Any]], Outcome]
 WIDE = Work("adamw", net=Wide, batch_size=1024, device="cuda")
@@ -111,6 +115,31 @@ def print_syncs() -> None:
         print(f"| {name} | {number} |", flush=True)
 
 
+def print_host_costs() -> None:
+    """Prints the table of the host's work outside of steps."""
+    state = [torch.zeros(2**26, device="cuda") for _ in range(4)]
+    staging, batch = Staging(), torch.zeros(38 * 2**20, dtype=torch.uint8)
+
+    def copy() -> None:
+        staging.begin()
+        for one in state:
+            staging.leaf(one)
+        staging.start_gpu_copies()
+        staging.wait()
+
+    print("\n| on the host | ms |\n|---|---|")
+    for name, work in (
+        ("copy of 1 GB, the first", copy),
+        ("copy of 1 GB, the second", copy),
+        ("pinning 38 MB, the first", batch.pin_memory),
+        ("pinning 38 MB, the second", batch.pin_memory),
+    ):
+        torch.cuda.synchronize()
+        started = time.perf_counter()
+        work()
+        print(f"| {name} | {(time.perf_counter() - started) * 1000:.1f} |", flush=True)
+
+
 def _raw(clocked: SyncWarningClock, *, reads: bool) -> None:
     net = new_net(TINY)
     optimizer = new_optimizer(TINY, net.parameters())
@@ -142,6 +171,7 @@ def main() -> None:
     print_steps(LOOPS, arguments.rounds)
     print_phases()
     print_syncs()
+    print_host_costs()
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from roost.train.step.nonfinite_check import NonfiniteGuard
 from roost.train.step.stepper import Stepper
 from roost.train.trainer import Trainer
 from roost.worker import torch_settings
-from tests.gpu.device import DEVICE
+from tests.gpu.device import DEVICE, REHEARSES
 from tests.project.projects import VALUES
 from tests.train.parts import Classifier, Pictures, Points, StopAt, built, loader, rows_of, state_of
 
@@ -123,7 +123,11 @@ class Cell(NamedTuple):
         return ", ".join(map(str, self))
 
 
-CELLS = [Cell(*one) for one in itertools.product(MODELS, PRECISIONS, OPTIMIZERS)]
+CELLS = [
+    Cell(*one)
+    for one in itertools.product(MODELS, PRECISIONS, OPTIMIZERS)
+    if not (REHEARSES and one[0].startswith("lstm") and one[1] != 32)  # some CPUs have no such kernel
+]
 
 
 def trainer_of(cell: Cell, folder: Path, *hooks: Any, mode: Any = "eager") -> Trainer:

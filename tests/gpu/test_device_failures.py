@@ -45,4 +45,4 @@ def test_an_assert_on_the_device(place: str, policy: str, tmp_path: Path) -> Non
     found = outcome("assert", place, policy, tmp_path)
     assert found["breaks"] and found["is_device"] and "device-side assert" in found["text"]
     assert found["skipped"] == 0 and found["newest"] < 3, "nothing after it is saved"
-    assert "CUDA_LAUNCH_BLOCKING" in str(found["cause"]) or found["cause"] is not None
+    assert found["cause"] is not None

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import subprocess
 import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -43,14 +44,14 @@ def both(root: Path, mode: str, only: str) -> tuple[Any, Any]:
 @pytest.fixture(scope="module")
 def eager(tmp_path_factory: pytest.TempPathFactory) -> Legs:
     """The results by model: the first test of each runs its legs."""
-    found: dict[str, tuple[Any, Any]] = {}
 
-    def of(model: str) -> tuple[Any, Any]:
-        if model not in found:
-            found[model] = both(tmp_path_factory.mktemp("legs"), "eager", f"{model}, ")
-        return found[model]
+    # A failure is kept, too: legs that fail take as long as those that do not.
+    @functools.cache
+    def of(model: str) -> Future[tuple[Any, Any]]:
+        with ThreadPoolExecutor() as pool:
+            return pool.submit(both, tmp_path_factory.mktemp("legs"), "eager", f"{model}, ")
 
-    return of
+    return lambda model: of(model).result()
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=lambda cell: cell.name)

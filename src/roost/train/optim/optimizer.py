@@ -206,7 +206,9 @@ class Optim:
         """Sets the mark of `is_fused` by the groups: a loaded state replaces their ``fused``, and torch sets
         the mark when the optimizer is built only. A wrong one is an assertion of torch in the next step."""
         groups = self.optimizer.param_groups
-        if all("fused" in group for group in groups):  # else an optimizer that has a mark of its own
+        # Another library's optimizer has a mark of its own.
+        is_torchs = type(self.optimizer).__module__.startswith("torch.optim.")
+        if is_torchs and all("fused" in group for group in groups):
             mark = all(group["fused"] for group in groups)
             self.optimizer._step_supports_amp_scaling = mark  # type: ignore[attr-defined]
 

@@ -308,6 +308,38 @@ def test_the_garbage_collector_ends_the_workers() -> None:
 
 
 @linux
+class Cycle:
+    """Garbage that only the collector frees."""
+
+    freed = 0
+
+    def __init__(self) -> None:
+        self.itself = self
+
+    def __del__(self) -> None:
+        Cycle.freed += 1
+
+
+@linux
+def test_a_worker_frees_no_garbage_of_the_training_process() -> None:
+    """It may hold tensors of a GPU, and CUDA cannot be used in a forked process."""
+    gc.collect()
+    gc.disable()
+    try:
+        Cycle()
+
+        def freed(_: int) -> int:
+            gc.collect()
+            return Cycle.freed
+
+        with pools(freed) as pool:
+            assert [*pool.map(range(4))] == [0] * 4
+    finally:
+        gc.enable()
+    gc.collect()
+    assert Cycle.freed == 1, "there was some"
+
+
 def test_a_copy_in_a_forked_process_leaves_the_workers_alone() -> None:
     with pools(square) as found:
         assert numbers(found.map([2])) == [4]

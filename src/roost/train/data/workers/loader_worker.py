@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import gc
 import os
 import signal
 import struct
@@ -86,6 +87,8 @@ def run_worker(
 def initialize_process(parent: int) -> None:
     """Prepares a child process of ``parent`` (a pid): its end with the parent, its signals and threads."""
     _die_with_parent(parent)
+    # Garbage of the parent may hold tensors of a GPU, which a forked process cannot free.
+    gc.freeze()
     # Signals are for the training process, which ends its workers; Ctrl-C reaches the whole process group.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
