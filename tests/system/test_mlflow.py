@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +16,7 @@ from roost.train.mirrors.sink import RunIdentity
 from roost.train.mirrors.sink_retry import RetryingFeed
 from tests.train.mirrors.recorded import by_step, folded, session, show_all
 from tests.train.mirrors.servers import MlflowServer, silent_server
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.timeout(300)  # a server that starts beside other tests
 
@@ -205,3 +209,40 @@ def test_a_server_that_never_answers_is_an_error_after_a_while(
     session(tmp_path, 1, 0, [10])
     with silent_server() as port, pytest.raises(Exception, match=r"(?i)time"):
         feed_of(tmp_path, f"http://127.0.0.1:{port}").open()
+
+
+CONNECT = """
+import sys
+from pathlib import Path
+from tests.system.test_mlflow import feed_of
+feed_of(Path(sys.argv[1]), None).open()
+"""
+
+
+@pytest.mark.filterwarnings("ignore")  # of its database library, in the process of the test
+def test_a_kill_while_the_database_is_made(tmp_path: Path) -> None:
+    """MLflow cannot complete a database of which it has made some tables."""
+    session(tmp_path, 1, 0, [10])
+    folder = tmp_path / "mirrors" / "mlflow"
+
+    def is_being_made() -> bool:
+        return any(file.stat().st_size > 0 for file in folder.glob(".mlflow.db.tmp-*/mlflow.db"))
+
+    process = subprocess.Popen([sys.executable, "-c", CONNECT, str(tmp_path)], cwd=Path(__file__).parents[2])
+    try:
+        wait_for(lambda: is_being_made() or process.poll() is not None, 120)
+        assert process.poll() is None and not (folder / "mlflow.db").exists()
+    finally:
+        process.kill()
+        process.wait()
+    with sqlite3.connect(folder / "mlflow.db") as half:  # what an older version has left
+        half.execute("CREATE TABLE secrets (secret_id TEXT)")
+    half.close()
+    feed = feed_of(tmp_path, None)
+    feed.open()
+    feed.close("finished")
+    assert held(f"sqlite:///{folder}/mlflow.db", note(tmp_path)["run_id"]) == by_step(folded(tmp_path))
+    assert [file.name for file in folder.glob("*mlflow.db*")] == ["mlflow.db"]
+    run_id = note(tmp_path)["run_id"]
+    feed_of(tmp_path, None).open()
+    assert note(tmp_path)["run_id"] == run_id, "a database with a run is kept"

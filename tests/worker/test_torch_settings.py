@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -284,8 +285,10 @@ def test_a_session_without_deterministic_algorithms(
 
 
 def test_a_worker_by_itself(tmp_path: Path) -> None:
-    ran = Ran(tmp_path / "plain")
+    ran = Ran(tmp_path / "plain", OMP_DISPLAY_ENV="verbose")
     assert ran.code == 0 and ran.flags() == SEEDED and "inexact" not in ran.output
+    if sys.platform == "linux":
+        assert "GOMP_SPINCOUNT = '500'" in ran.output, "OpenMP was loaded with the limit"
     assert ran.environment["determinism"] == "seeded" and ran.environment["stack"]["deterministic"]
     state, _, flags = ran.shown().partition(": ")
     assert state == "determinism seeded" and flags.startswith("2 threads") and "TF32" in flags

@@ -32,8 +32,8 @@ def deep(n):
 
 
 @contextmanager
-def running(code: str, *, registered: bool = True) -> Iterator[tuple[int, int, int]]:
-    """(pid, our end of the pipe, its end) of a program that has come to `ready`."""
+def running(code: str, *, registered: bool = True, threads: int = 1) -> Iterator[tuple[int, int, int]]:
+    """(pid, our end of the pipe, its end) of a program of which so many threads have come to `ready`."""
     ours, theirs = os.pipe()
     os.set_blocking(ours, False)
     env = {"ROOST_STACKS_FD": str(theirs)} if registered else {}
@@ -42,7 +42,7 @@ def running(code: str, *, registered: bool = True) -> Iterator[tuple[int, int, i
         os.close(theirs)
         try:
             assert child.stdout is not None
-            assert child.stdout.read(1) == b"1"
+            assert child.stdout.read(threads) == b"1" * threads
             yield child.pid, ours, theirs
             assert child.poll() is None, "it must not die of being asked"
         finally:
@@ -65,18 +65,18 @@ def test_all_threads_and_more_than_a_pipe_holds() -> None:
     code = (
         "for i in range(40): threading.Thread(target=lambda: deep(95), daemon=True).start()\n"
         "signal.pause = lambda: time.sleep(100)\n"
-        "for i in range(40): pass\n"
         "deep(95)"
     )
-    with running(code) as (pid, ours, theirs):
+    with running(code, threads=41) as (pid, ours, theirs):
         found = [b""]
 
-        def all_are_deep() -> bool:
+        def all_are_there() -> bool:
+            """A busy machine may interrupt the answer for longer than its reader waits."""
             (look,) = sample_processes([pid], read_fd=ours, workers_fd=theirs)
             found[0] = look.stacks
             return look.stacks.count(b"in ready") == 41
 
-        wait_for(all_are_deep)
+        wait_for(all_are_there)
         assert len(found[0]) > 1 << 16
         assert found[0].count(b"hread 0x") == 41
 

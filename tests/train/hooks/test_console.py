@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -38,6 +39,8 @@ def test_a_line_per_validation_and_few_between(
     hooks = [Records(f"{tmp_path}/records", "1"), Validate("4"), Console(), Save("100")]
     plain(built(MLP), Still(), hooks, until=9, loaders=loaders).fit()
     begin, *middle, time, end = said(capsys)
+    [epoch] = [text for text in middle if text.startswith("epoch 1: ")]
+    middle.remove(epoch)
     assert all(fact in begin for fact in ("9 steps", "7 steps", "74 parameters"))
     messages.check(begin)
     assert [text.split("train:")[0] for text in middle] == [
@@ -132,7 +135,7 @@ def test_an_optimizer_that_is_never_used(
 
 
 def test_short_epochs_share_a_line(capsys: pytest.CaptureFixture[str]) -> None:
-    trainer, console = plain(built(MLP), Still(), until="9ep"), Console(10.0)
+    trainer, console = plain(built(MLP), Still(), until="90ep"), Console(10.0)
     timing, progress = trainer.stepper.timing, trainer.progress
     console.on_start(trainer)
     for progress.epoch, seconds in ((1, 4.0), (2, 8.0), (3, 12.1), (4, 23.2), (5, 24.0), (2, 34.0)):
@@ -140,6 +143,12 @@ def test_short_epochs_share_a_line(capsys: pytest.CaptureFixture[str]) -> None:
         console.on_epoch(trainer)
     shown = [text.split(",")[0].split("  ")[0] for text in said(capsys)[1:]]
     assert shown == ["epochs 1-3: 12.1s", "epoch 4: 11.1s", "epoch 2: 10.8s"], "a rollback went back to 2"
+
+
+def test_each_of_a_few_epochs_has_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plain(built(MLP), Still(), [Console()], until="3ep").fit()
+    shown = [text.split(":")[0] for text in said(capsys) if "samples/s" in text]
+    assert shown == ["epoch 1", "epoch 2", "epoch 3", "the run"]
 
 
 def test_a_long_wait_for_data_comes_with_advice_once(

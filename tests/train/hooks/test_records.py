@@ -108,6 +108,19 @@ def test_each_row_has_the_times_of_its_steps(tmp_path: Path) -> None:
     assert not [name for name in trainer.row if name.startswith(records.PERF)], "no part of a checkpoint"
 
 
+def test_the_first_row_after_an_epoch_has_its_seconds(tmp_path: Path) -> None:
+    """Also where no row is due in its last step (7, 14); not of an epoch that another session began."""
+    checkpoints = Checkpoints(tmp_path / "c")
+    make(tmp_path / "records", "3", StopAt(10), until=21, validate="100", checkpoints=checkpoints).fit()
+    make(tmp_path / "records", "7", until=21, validate="100", checkpoints=Checkpoints(tmp_path / "c")).fit()
+    found = {
+        row["step"]: row.get("perf/epoch_s", 0) > 0
+        for n in (1, 2)
+        for row in lines(tmp_path / "records", n)[1:]
+    }
+    assert found == {3: False, 6: False, 9: True, 14: False, 21: True}
+
+
 def test_a_row_is_the_mean_of_the_samples_since_the_one_before(tmp_path: Path) -> None:
     seen: list[tuple[float, int]] = []
 

@@ -86,6 +86,14 @@ def test_one_that_is_past_trains_nothing(tmp_path: Path, capsys: pytest.CaptureF
     assert re.search(r"\d\d:\d\d \([\d.]+s ago\)", capsys.readouterr().out)
 
 
+def test_a_limit_in_which_no_step_fits_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A session keeps time for a save of unknown length."""
+    trainer = trainer_of(tmp_path, Limit(ago=500, left=100))
+    assert trainer.fit() == TIME_LIMIT and trainer.progress.step == 0
+    [said] = [text for text in capsys.readouterr().out.splitlines() if "no step" in text]
+    assert "8m 20s of 10m 00s" in said and "more than twice" in said
+
+
 def test_one_that_is_far_changes_nothing(tmp_path: Path) -> None:
     trainer = trainer_of(tmp_path, Limit(ago=0, left=3600), until=5)
     assert trainer.fit() == "finished"

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -11,12 +11,14 @@ from torch import Tensor, nn
 
 import roost
 from roost.package.checkpoints import checkpoint
+from roost.train.checkpointing.checkpointer import Checkpoints
 from roost.train.hook import Hook, Phase
-from roost.train.hooks import Unsaved
+from roost.train.hooks import Save, Unsaved
 from roost.train.hooks.unsaved_attributes import PlainAttributes
+from roost.train.step.stepper import Stepper
 from roost.train.trainer import Trainer
 from tests.messages import Messages
-from tests.train.parts import MLP, Recipe, StopAt
+from tests.train.parts import MLP, Gan, Points, Recipe, StopAt, built, loader
 
 
 class Counts(MLP):
@@ -43,6 +45,37 @@ def test_an_attribute_that_changes_is_named_at_the_first_save(
     messages.check(reason)
     assert all(info.inexact == [reason] for info in checkpoint.read_manifests(tmp_path / "Checkpoints"))
     assert capsys.readouterr().out.count("inexact: ") == 2, "once a session"
+
+
+class KeepsFakes(Gan):
+    """Passes what the generator made on within a step, and perhaps to the next step."""
+
+    carries: ClassVar[bool] = False
+
+    def d_loss(self, batch: Any) -> Any:
+        self.fake = self.g(torch.ones(4, 3))
+        if self.carries:
+            self.last = self.fake.detach()
+        return super().d_loss(batch)
+
+
+def test_what_each_step_computes_again_is_no_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for carries, named in ((False, []), (True, ["self.last"])):
+        monkeypatch.setattr(KeepsFakes, "carries", carries)
+        runner = built(KeepsFakes)
+        optimizers = {name: torch.optim.SGD(getattr(runner, name).parameters(), lr=0.1) for name in "gd"}
+        hooks, checkpoints = [Unsaved(), Save("2")], Checkpoints(tmp_path / str(carries))
+        trainer = Trainer(
+            runner,
+            {"train": loader(Points(), 4)},
+            Stepper(optimizers),
+            hooks=hooks,
+            checkpoints=checkpoints,
+            until=4,
+        )
+        trainer.fit()
+        assert isinstance(trainer.runner.fake, Tensor)
+        assert [reason.split()[0] for reason in trainer.inexact] == named
 
 
 def test_a_runner_that_keeps_nothing_is_exact(tmp_path: Path) -> None:

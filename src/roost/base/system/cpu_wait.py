@@ -13,7 +13,7 @@ from roost.base.system import cpu_cores
 TASKS = Path("/proc/self/task")
 _BUSY_SHARE = 0.3
 _MIN_SECONDS = 1.0
-"""Seconds of requested CPU time; with less, a single time slice counts too much."""
+"""Seconds of requested CPU time."""
 
 
 class CpuTime(NamedTuple):
@@ -23,6 +23,11 @@ class CpuTime(NamedTuple):
     """Seconds on a core."""
     waited: float = 0.0
     """Seconds in which a thread could have computed, but no core was free for it."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there was enough time for `wait_share`: in less, a single time slice counts too much."""
+        return self.computed + self.waited >= _MIN_SECONDS
 
     @property
     def wait_share(self) -> float:
@@ -59,7 +64,7 @@ def format_busy(time: CpuTime, *, threads: int) -> str:
         time: What the process has got.
         threads: The threads of one operation.
     """
-    if time.wait_share < _BUSY_SHARE or time.computed + time.waited < _MIN_SECONDS:
+    if not time.is_known or time.wait_share < _BUSY_SHARE:
         return ""
     way = "; `roost check` measures whether threads=1 is faster" if threads > 1 else ""
     share = f"this run gets {1 - time.wait_share:.0%} of the CPU time that it requests"

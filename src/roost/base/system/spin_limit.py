@@ -15,13 +15,16 @@ _SPINS = "500"
 for longer than a time slice: if another process has the core of one thread, the others use up their own time
 by waiting for it.
 
-The median time of a step on two cores (ms; of a perceptron, a small convolutional net, a small transformer):
+The time of a step on two cores (ms; of a perceptron, a small convolutional net, a small transformer): the
+least of 8 trials where little else ran, and the median of 8 beside about nine busy processes.
 
-| threads, spins | idle | two other processes compute |
-|---|---|---|
-| 1 | 0.40, 28, 72 | 1.8, 80, 290 |
-| 2, the default | 0.48, 21, 40 | 21, 517, 1200 |
-| 2, 500 | 0.55, 21, 43 | 1.0, 55, 150 |
+| threads | spins | quiet | busy |
+|---|---|---|---|
+| 1 | | 0.39, 26, 68 | 1.8, 80, 268 |
+| 2 | 300,000 | 0.38, 20, 40 | 21, 517, 3037 |
+| 2 | 1000 | 0.48, 21, 43 | 1.8, 127, 359 |
+| 2 | 500 | not measured | 1.0, 55, 93 |
+| 2 | 100 | 0.67, 19, 56 | not measured |
 
 The number of threads stays, so no bit of a result depends on the load of the machine.
 """

@@ -24,7 +24,7 @@ Kind = Literal["error", "nonfinite", "rollback", "empty"]
 """The reason: an exception; a loss or gradient that is not finite; a rollback; empty batches."""
 
 
-class SkippedStep(msgspec.Struct, frozen=True, kw_only=True):
+class SkippedStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A step that was skipped, or a batch of the evaluation after a step."""
 
     session: int

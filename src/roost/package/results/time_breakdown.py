@@ -30,6 +30,9 @@ def column_name(part: str) -> str:
 _MIN_CPU_WAIT_SHARE = 0.1
 """The share of the requested CPU time from which on the wait for it is shown."""
 HOST_MB, GPU_MB, RATE = f"{PERF}host_mb", f"{PERF}gpu_mb", f"{PERF}samples_per_second"
+EPOCH_SECONDS = f"{PERF}epoch_s"
+"""The seconds from the end of the previous epoch to that of the newest one, with validations and saves; in
+the first row after that end. Unknown for an epoch that a session has continued."""
 _MS_COLUMNS = {part: column_name(part) for part in (*STEP_PARTS, OTHER)}
 _SECONDS_COLUMNS = {part: column_name(part) for part in PARTS[len(STEP_PARTS) :]}
 
@@ -84,7 +87,8 @@ class TimeBreakdown:
         shares = [f"{part} {share:.0%}" for part, share in self.shares.items()]
         known = {"memory": self.host_mb, "GPU memory": self.gpu_mb}
         used = [f"{name} {format_memory(mb)}" for name, mb in known.items() if mb]
-        waited = [f"CPU wait {self.cpu.wait_share:.0%}"] * (self.cpu.wait_share >= _MIN_CPU_WAIT_SHARE)
+        is_busy = self.cpu.is_known and self.cpu.wait_share >= _MIN_CPU_WAIT_SHARE
+        waited = [f"CPU wait {self.cpu.wait_share:.0%}"] if is_busy else []
         return "  ".join([f"{format_duration(self.seconds)}{rate}", *shares, *waited, *used])
 
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from roost.train.trainer import Trainer
 
 
+_FEW_EPOCHS = 20
+"""A run of no more epochs prints a breakdown after each."""
 _LONG_WAIT_SHARE = 0.2
 _SHORT_WAIT_SECONDS = 0.002
 """Seconds of waiting per step. Loader workers need half a millisecond to pass a batch, so below this limit
@@ -26,7 +28,7 @@ more of them help little."""
 
 class Console(Hook):
     """Prints a line for each validation, and at most one every ``seconds`` between them; a breakdown of the
-    time after an epoch, at most as often, and at the end of the run."""
+    time after each of a few epochs (after one of many at most as often), and at the end of the run."""
 
     phase = Phase.REPORT
     every = ()  # no interval: each row requests it
@@ -66,7 +68,8 @@ class Console(Hook):
         first = min(self._epoch + 1, last)  # a rollback went back
         span = now - self._reported
         is_all = trainer.finished and not self._reported.steps  # the line of the whole run says the same
-        if span.seconds >= self._seconds and not is_all:
+        has_few = trainer.total_steps <= _FEW_EPOCHS * trainer.steps_per_epoch
+        if (has_few or span.seconds >= self._seconds) and not is_all:
             self._print_breakdown(f"epoch {last}" if first == last else f"epochs {first}-{last}", span)
             self._reported, self._epoch = now, last
             busy = cpu_wait.format_busy(span.cpu, threads=torch.get_num_threads())

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
+from time import perf_counter
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from roost.base import durable
 from roost.package.records import RecordsWriter
+from roost.package.results.time_breakdown import EPOCH_SECONDS
 from roost.train.evaluation.monitored_metrics import is_row_value, row_values
 from roost.train.events import must_be_finite
 from roost.train.hook import Hook, Phase, note_wall_clock_interval
@@ -40,9 +42,12 @@ class Records(Hook):
         self._folder, self._session = Path(folder), session
         self._writer: RecordsWriter | None = None
         self._has_warned = False
+        self._epoch, self._epoch_began_at, self._epoch_seconds = 0, math.nan, math.nan
+        """The number of ended epochs; when the newest one ended; its duration, if no row has it yet."""
 
     def on_start(self, trainer: Trainer) -> None:
         note_wall_clock_interval(trainer, "a row", self.every)
+        self._begin_epoch(trainer)
         if not trainer.ranks.is_main:
             return
         durable.make_folders(self._folder, below=self._folder.parent if self._session is not None else None)
@@ -58,11 +63,30 @@ class Records(Hook):
         results = {name: value for name, value in trainer.results.items() if not is_row_value(name)}
         # After the values were read, which has waited for the device.
         times = trainer.stepper.timing.row(trainer.progress.step, trainer.progress.samples)
+        self._note_epoch(trainer)
+        if not math.isnan(self._epoch_seconds):
+            times[EPOCH_SECONDS] = round(self._epoch_seconds, 4)
+            self._epoch_seconds = math.nan
         self.write(trainer, {**row, **results}, times)
         bad = [n for n, value in row.items() if must_be_finite(n) and not math.isfinite(value)]
         if bad:
             text = f"{bad[0]} is {row[bad[0]]} in the row of step {trainer.progress.step}"
             raise trainer.recovery.nonfinite_error(trainer.step_context, text, trainer.events.first_bad)
+
+    def on_epoch(self, trainer: Trainer) -> None:
+        self._note_epoch(trainer)  # if no row was due in its last step
+
+    def _begin_epoch(self, trainer: Trainer) -> None:
+        """Begins to measure, unless the epoch has begun before: in another session, or before a rollback."""
+        self._epoch, self._epoch_seconds = trainer.progress.epoch, math.nan
+        self._epoch_began_at = math.nan if trainer.progress.batch else perf_counter()
+
+    def _note_epoch(self, trainer: Trainer) -> None:
+        """Measures the epoch that has ended since the last call, if any has."""
+        if trainer.progress.epoch != self._epoch:
+            now = perf_counter()
+            self._epoch_seconds, self._epoch_began_at = now - self._epoch_began_at, now
+            self._epoch = trainer.progress.epoch
 
     def write(self, trainer: Trainer, row: dict[str, float], times: Mapping[str, float] = _NONE) -> None:
         """Appends one row at the current step. A disk error is printed once; the rows are kept until they can
@@ -88,6 +112,7 @@ class Records(Hook):
         self._has_warned = True
 
     def on_rollback(self, trainer: Trainer) -> None:
+        self._begin_epoch(trainer)
         if self._writer is not None:
             try:
                 self._writer.go_back(trainer.progress.step)

@@ -43,7 +43,7 @@ class TimeLimit(Hook):
         if not trainer.ranks.is_first_on_machine:
             return
         self._deadline = Deadline(self._ends, self._begun, saves=2 if trainer.ranks.are_several else 1)
-        self._first_step = trainer.progress.step
+        self._first_step, self._start_seconds = trainer.progress.step, time.time() - self._begun
         self._last_count, self._last_progress_time = -1, 0.0
         self._has_requested = False
         self._noted = trainer.checkpoints.seconds if trainer.checkpoints is not None else 0.0
@@ -69,6 +69,13 @@ class TimeLimit(Hook):
             side = "before" if left >= 0 else "after"
             when = f"{format_duration(abs(left))} {side} {format_clock(self._ends)}"
             print(f"time limit: ended {when}", flush=True)
+            if trainer.progress.step == self._first_step:
+                took, whole = format_duration(self._start_seconds), format_duration(self._ends - self._begun)
+                print(
+                    f"time limit: no step was taken, as the start took {took} of {whole}; another session "
+                    "with this limit gets no further: give it more than twice the time of the start",
+                    flush=True,
+                )
 
     def _watch(self, trainer: Trainer, deadline: Deadline) -> None:
         while True:

@@ -22,7 +22,12 @@ from roost.train.distributed import sharded_tensors
 
 class Unsaved(Hook):
     """At each save, notes the run as inexact if something changed since the start of the session that a
-    resume would not restore: plain attributes of the runner, and the parameters of its optimizers."""
+    resume would not restore: plain attributes of the runner, and the parameters of its optimizers.
+
+    A tensor with a gradient history, such as what a generator made for the discriminator of the same step, is
+    no state: the backward pass of its step uses the history up, so each step computes it again. What a step
+    gives to the next one has to be detached.
+    """
 
     phase = Phase.REPORT  # starts last: attributes set by the start of other hooks are no changes
 
@@ -106,8 +111,8 @@ def _saves_extra(part: nn.Module) -> bool:
 
 def _fingerprint(value: Any, state: set[int]) -> int | None:
     try:
-        if any(_storage(tensor) in state for tensor in _tensors(value)):
-            return None  # a reference to parameters or buffers, which are saved
+        if any(tensor.grad_fn is not None or _storage(tensor) in state for tensor in _tensors(value)):
+            return None  # computed in this step; or a reference to parameters or buffers, which are saved
         skeleton, leaves = state_tree.pack(value)
         total = zlib.crc32(json.dumps(skeleton).encode())
         for name in sorted(leaves):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
+import sqlite3
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -66,7 +68,7 @@ class MlflowSink:
         uri = self._settings.tracking_uri or os.environ.get("MLFLOW_TRACKING_URI")
         if uri is None:
             durable.make_folders(self._folder)
-            uri = f"sqlite:///{self._folder.absolute()}/mlflow.db"
+            uri = _sqlite_uri(_make_database(self._folder / "mlflow.db"))
         self._client = MlflowClient(uri)
         run = self._client.get_run(self._id) if self._id else self._find_or_create_run()
         self._id, self._artifacts = run.info.run_id, run.info.artifact_uri
@@ -147,6 +149,40 @@ class MlflowSink:
     def close(self, end: SessionEnd | None) -> None:
         if end is not None:
             self._client.set_terminated(self._id, _STATUS[end])
+
+
+def _make_database(file: Path) -> Path:
+    """Makes MLflow's database, unless there is one with a run; returns its path.
+
+    MLflow makes the tables one by one, and cannot continue after a kill in between. So they are made in
+    another folder; and a database without a run, which may be such a part, is replaced.
+    """
+    if _has_run(file):
+        return file
+    durable.sweep(file.parent)
+    staging = durable.make_staging_folder(file)
+    made = staging / file.name
+    MlflowClient(_sqlite_uri(made)).search_experiments(max_results=1)
+    durable.sync_file(made)
+    durable.discard(file.with_name(f"{file.name}-journal"))  # SQLite would apply it to the new database
+    durable.rename(made, file)
+    durable.discard(staging)
+    return file
+
+
+def _has_run(file: Path) -> bool:
+    """Whether a database has a run. One that cannot be read may have: MLflow reports what is wrong."""
+    if not file.exists():
+        return False
+    try:
+        with contextlib.closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as database:
+            return database.execute("SELECT 1 FROM runs LIMIT 1").fetchone() is not None
+    except sqlite3.Error as error:
+        return "no such table" not in str(error)
+
+
+def _sqlite_uri(file: Path) -> str:
+    return f"sqlite:///{file.absolute()}"
 
 
 def _mlflow_name(name: str) -> str:

@@ -293,8 +293,10 @@ class CheckRun:
 
     def _warn_of_skipped(self) -> None:
         skipped = skipped_steps.read(self._package.path / skipped_steps.NAME)
-        if skipped:
-            self._reporter.warn(f"{skipped_steps.format_counts(skipped)}, as the settings request")
+        if number := sum(one.is_step for one in skipped):
+            self._reporter.warn(f"steps that were skipped, as the settings request: {number} of {_STEPS}")
+        if batches := skipped_steps.format_counts([one for one in skipped if not one.is_step]):
+            self._reporter.warn(f"{batches} in an evaluation, as the settings request")
 
     def _peak_gpu_mb(self) -> float | None:
         if not accelerator_of(self._device).reports_memory:
