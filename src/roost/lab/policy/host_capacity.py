@@ -50,9 +50,9 @@ class HostCapacity:
         memory_mb = _UNKNOWN_MB if rules.host_memory_mb is None else rules.host_memory_mb
         self._most, self._cost, self._now = HostShare(rules.cores, memory_mb), cost, now
         self._holders = [_Holder(end(task), HostShare.from_need(task.need), task.name, task) for task in live]
-        self._free = self._most
-        for holder in self._holders:
-            self._free = self._free.minus(holder.share)
+        given_mb = sum([holder.share.mb for holder in self._holders])
+        given_cores = sum([holder.share.cores for holder in self._holders])
+        self._free = HostShare(rules.cores - given_cores, memory_mb - given_mb)
         self._first_blocked: Task | None = None
         self._reserved_start, self._spare = 0.0, NO_SHARE
         """When the first blocked task starts, and how much remains in addition to its own share then."""
@@ -135,7 +135,7 @@ class HostCapacity:
         yielding = sorted(
             (0.0 if task.state == STOPPING else self._cost(task), task.id, task.state, holder_share)
             for _, holder_share, _, task in self._holders
-            if task.need.opportunistic
+            if task.need.opportunistic and task.need.cards  # a task without cards does not give way
         )
         left, gone = self._free, list[str]()
         for _, id, state, freed in yielding:
