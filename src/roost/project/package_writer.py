@@ -146,7 +146,7 @@ class PackageWriter:
         if os.getpid() != self._pid:
             return
         try:
-            self._end_session(error, is_done=True)
+            self._end_session(error, is_done=error is None)
         finally:
             if self._lock_fd is not None:
                 fcntl.flock(self._lock_fd, fcntl.LOCK_UN)  # a forked child's copy would keep it
