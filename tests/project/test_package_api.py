@@ -222,7 +222,7 @@ def test_what_came_after_the_current_one_is_unreachable(tmp_path: Path) -> None:
     assert run.derived["ckpt_best"] == [5] and checkpoint.ids(run.checkpoints) == [0, 1, 2, 3, 4, 5]
     assert run.records().series["loss"] == ([1, 2], [9.0, 8.7]), "the rows of what was left are hidden"
     assert [(one.state, one.checkpoint) for one in run.sessions()] == [
-        ("stopped", None), ("stopped", 1), ("stopped", None), ("stopped", 0)
+        ("succeeded", None), ("succeeded", 1), ("stopped", None), ("succeeded", 0)
     ]  # fmt: skip
 
 

@@ -158,7 +158,7 @@ class PackageWriter:
 
     def _end_and_seal(self, error: BaseException | None) -> None:
         number = self._record.number if self._record is not None else None
-        self._end_session(error, is_done=True)
+        self._end_session(error, is_done=error is None)
         if number is not None:
             try:
                 session_seal.write(session_seal.seal_path(self._package.path, number))

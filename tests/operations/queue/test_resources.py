@@ -88,6 +88,7 @@ def test_what_is_no_moment(text: str, messages: Messages) -> None:
         ({"priority": -(10**30)}, "--priority", "-1000000"),
         ({"begin": str(NOON - 366 * 24 * HOUR)}, "--begin", "'2025-11-20 12:00'"),
         ({"begin": "9999-12-31"}, "--begin", "'9999-12-31 00:00'"),
+        ({"begin": "+9999999999h"}, "--begin", "is 1,140,"),
     ],
 )
 def test_what_makes_no_sense(given: dict[str, Any], setting: str, received: str, messages: Messages) -> None:

@@ -98,7 +98,7 @@ def config_and_overrides(
     """
     if config is None:
         if not arguments or "=" in arguments[0] or arguments[0].startswith("~"):
-            typed = shlex.join(["roost", command, "config.yaml", *arguments])
+            typed = f"roost {command} {shlex.join(['config.yaml', *arguments])}"
             raise UsageError("no config is named", fix=f"type `{typed}`")
         config, arguments = Path(arguments[0]), arguments[1:]
     if config.suffix in (".py", ".sh"):

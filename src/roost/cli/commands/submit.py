@@ -43,13 +43,16 @@ class _SubmitCommand(ConfigCommand):
             at = args.index("--")
             ctx.meta[_COMMAND_ARGUMENTS] = args[at + 1 :]
             args = args[:at]
+        typed = list(args)
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             from roost.cli import other_commands
 
-            if other_commands.option_hint(error.option_name, args, [f for p in self.params for f in p.opts]):
-                raise
+            known = [flag for one in self.params for flag in one.opts]
+            found = other_commands.option_hint(error.option_name, typed, known)
+            if found is not None:
+                raise click.UsageError(f"No such option {error.option_name!r}; {found}", ctx) from None
             hint = "A command is written after --: roost submit -- python train.py --epochs 3"
             raise click.UsageError(f"{error.format_message()} {hint}", ctx) from None
 

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 _MAX_BEGIN_DAYS = 366
 _CLOCK = re.compile(r"(?:(today|tomorrow)\s*)?(?:(\d{1,2}):(\d{2}))?")
+_LAST_DATE = 253_402_300_800.0
+"""A later time, after the year 9999, has no date that could be shown."""
 _EXAMPLES = 'write 22:30, tomorrow, "tomorrow 08:00", +2h, or 2026-11-22T08:00'
 
 
@@ -81,9 +83,13 @@ def _check_begin(begin: float, now: float) -> None:
         fix = f"leave it out, or {_EXAMPLES}"
         raise UsageError(what, setting="--begin", received=_format_time(begin), fix=fix)
     if begin > now + _MAX_BEGIN_DAYS * 86400:
-        years = (begin - now) / (365.25 * 86400)
-        what = f"is {years:,.0f} years away" if years >= 2 else f"is {_format_time(begin)}"
-        raise UsageError(f"{what}, and at most a year is allowed", setting="--begin", fix=f"{_EXAMPLES}")
+        if begin > _LAST_DATE:
+            years = (begin - now) / (365.25 * 86400)
+            raise UsageError(
+                f"is {years:,.0f} years away", setting="--begin", fix="give a time within a year"
+            )
+        fix, received = "give a time within a year", _format_time(begin)
+        raise UsageError("is too far in the future", setting="--begin", received=received, fix=fix)
 
 
 def _check_dependencies(after: Sequence[str]) -> None:
