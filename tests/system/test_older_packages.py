@@ -258,12 +258,13 @@ def test_each_shows_what_it_showed(old: Old) -> None:
 def test_every_byte_is_as_it_was(old: Old) -> None:
     for name in ("finished", "killed", "ranks", "by_hand"):
         parts = old.json("verify", f"runs/{name}")
-        assert all(part["good"] for part in parts)
-        assert {"settings", "records", "checkpoint"} <= {part["what"] for part in parts}
+        found = {(part["what"], part["verdict"]) for part in parts}
+        assert {verdict for _, verdict in found} == {"good", "unsealed"}  # that version wrote no seals
+        assert {("settings", "unsealed"), ("records", "unsealed"), ("checkpoint", "good")} <= found
     weights = next((old.runs / "finished" / "Checkpoints").glob("*/model.safetensors"))
     weights.write_bytes(weights.read_bytes()[:-1] + b"\1")
-    (bad,) = (part for part in old.json("verify", "runs/finished", code=1) if not part["good"])
-    assert bad["name"] == weights.parent.name
+    (bad,) = (part for part in old.json("verify", "runs/finished", code=1) if part["verdict"] == "damaged")
+    assert bad["path"] == f"Checkpoints/{weights.parent.name}"
 
 
 def test_curves_are_drawn_and_output_is_printed(old: Old) -> None:

@@ -61,7 +61,12 @@ def _line_key(finding: Finding) -> tuple[object, ...]:
     """Files of one kind with one verdict share a line; each damage and each checkpoint has its own."""
     if finding.is_bad or finding.what in ("checkpoint", "black box"):
         return (finding.path,)
-    return (finding.what, finding.verdict, finding.reason if finding.verdict == "unsealed" else "")
+    return (finding.what, finding.verdict, _shared_reason(finding))
+
+
+def _shared_reason(finding: Finding) -> str:
+    """The reason, where it is not the size of the file: files with different ones share no line."""
+    return finding.reason if finding.verdict == "unsealed" or finding.what == "code" else ""
 
 
 def _lines(group: Iterable[Finding]) -> Iterable[str]:
@@ -70,5 +75,5 @@ def _lines(group: Iterable[Finding]) -> Iterable[str]:
     if not others:
         yield f"{word}  {first.what} {first.path}: {first.reason}"
     else:
-        reason = f": {first.reason}" if first.verdict == "unsealed" else ""
+        reason = f": {shared}" if (shared := _shared_reason(first)) else ""
         yield f"{word}  {first.what}: {1 + len(others)} files{reason}"
