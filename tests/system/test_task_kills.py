@@ -106,7 +106,9 @@ class Killer:
                 return daemon.pid
             if role == "watchdog":
                 stat = process_identity.read_stat(daemon.pid)
-                return stat.parent_pid if stat is not None and stat.parent_pid > 1 else None
+                return (
+                    stat.parent_pid if stat is not None and "watchdog.py" in _title(stat.parent_pid) else None
+                )
             found = [pid for pid in descendants(daemon.pid) if _title(pid).startswith("roost: template")]
             return self._chance.choice(found) if found else None
         session = next(reversed(PackageFolder.open(task.package).sessions()), None)
@@ -119,11 +121,14 @@ class Killer:
         return int(record[{"guard": "guard_pid", "supervisor": "pid", "worker": "worker_pid"}[role]])
 
     def _restart(self) -> None:
-        """As `roost tasks` does."""
+        """As `roost tasks` does where the daemon is gone; as `roost lab restart` where it has lost its
+        watchdog, for the next kill of one."""
         daemon = daemon_presence.find_daemon(self._lab.state)
-        if daemon is None:
-            with self._lab.here():
-                operations.restart_lost_daemon()
+        with self._lab.here():
+            if daemon is not None and self._find("watchdog", self._lab.tasks()[-1]) is None:
+                operations.stop()
+                operations.start()
+            operations.restart_lost_daemon()
 
     def _judge(self, task: Task) -> None:
         hits, about = self.hits[task.id], f"{task}\nkilled: {self.hits[task.id]}"

@@ -148,11 +148,9 @@ def _post(receiver: Receiver, notice: Notice) -> None:
     body = json.dumps(service.body(context)).encode()
     request = urllib.request.Request(service.url(context), data=body, headers=headers, method="POST")
     is_local = is_loopback(urlsplit(receiver.url).hostname or "")
-    opener = urllib.request.build_opener(
-        _NoRedirect,
-        urllib.request.ProxyHandler({} if is_local else None),
-        urllib.request.HTTPSHandler(context=_tls_context(receiver)),
-    )
+    own = [urllib.request.HTTPSHandler(context=_tls_context(receiver))] if receiver.certificates else []
+    proxies = urllib.request.ProxyHandler({} if is_local else None)
+    opener = urllib.request.build_opener(_NoRedirect, proxies, *own)
     try:
         with opener.open(fullurl=request, timeout=_RESPONSE_SECONDS) as response:
             data = response.read(_MAX_RESPONSE_BYTES)
