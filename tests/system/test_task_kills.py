@@ -38,6 +38,7 @@ ROLES = (*OF_LAB, *WATCHERS, *OWN)
 TARGETS = [*((role,) for role in ROLES), *itertools.combinations(ROLES, 2)]
 SETTINGS = ["net=mlp", "max_epochs=1", "pause=0.02", "data.num_workers=1"]
 AT_ONCE = 2
+_TARGET_SECONDS = 120.0
 
 
 @pytest.fixture
@@ -67,8 +68,9 @@ class Killer:
         targets = [TARGETS[number % len(TARGETS)] for number in range(kills)]
         self._chance.shuffle(targets)
         for target in targets:
+            deadline = time.monotonic() + _TARGET_SECONDS
             while not self._kill(target):
-                time.sleep(0.01)
+                assert time.monotonic() < deadline, f"{target} were never all there"
             self._restart()
         for task in self._lab.wait_for_all(timeout_seconds=300):
             self._judge(task)
