@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from roost.cli.other_commands import OTHER_COMMANDS, OTHER_OPTIONS
-from roost.config.other_tools import COMMON_NAMES, TOOLS
+from roost.config.other_tools.known_tools import COMMON_NAMES, TOOLS
 
 PAGE = Path(__file__).parents[1] / "docs" / "coming-from.md"
 _TABLE = re.compile(r"(<!-- (keys|commands|options|names): (.*?) -->\n).*?(<!-- end -->)", re.DOTALL)

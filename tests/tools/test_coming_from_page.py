@@ -7,7 +7,7 @@ import re
 import pytest
 
 from roost.cli.other_commands import OTHER_COMMANDS
-from roost.config.other_tools import TOOLS, Tool
+from roost.config.other_tools.known_tools import TOOLS, Tool
 from tests.test_docs import ROOT, anchors
 from tools import coming_from_page
 

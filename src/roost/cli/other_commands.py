@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from roost.base.errors import RoostError
-from roost.config.other_tools import PAGE
+from roost.config.other_tools.known_tools import PAGE
 
 
 class OtherCommand(NamedTuple):
@@ -250,7 +250,8 @@ def _value_after(option: str, arguments: Sequence[str]) -> str:
 def _settings_named(name: str, arguments: Sequence[str]) -> list[str]:
     """Returns the settings of that name, or which another tool calls so, in the config or package among the
     arguments; else in a config with one optimizer ``main``."""
-    from roost.config import layers, settings, synonyms
+    from roost.config import layers, settings
+    from roost.config.other_tools import synonyms
 
     known = list(settings.known_keys({"optimizers": {"main": {}}}))
     known.append("optimizers.main.lr")

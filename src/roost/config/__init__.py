@@ -8,9 +8,7 @@ layers: files and overrides, merged in layers, with the origin of each setting
 interpolation: ``${...}`` in settings
 project_folder: the folder of the code of a config
 conflicts: settings that contradict each other
-other_tools: other training tools: how to recognise their configs, and what their keys are called here
-foreign_keys: keys of other tools in a config, which are refused
-synonyms: names of settings and values in other trainers, for suggestions
+other_tools: what people of other training tools write in a config
 type_examples: fixes for values of the wrong type
 user_options: ``options``, the user's own declared keys
 yaml_project_checks: checks of a Runner and a Dataset that a config describes

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
 from roost.base.errors import ConfigError
-from roost.config import synonyms
+from roost.config.other_tools import synonyms
 from roost.config.section_schema import describe_type
 
 Target = Callable[..., Any]

@@ -20,7 +20,8 @@ from typing import Any, Final
 from roost.base.config_files import MAX_DEPTH, ConfigFile, parse_scalar, read_config_file
 from roost.base.errors import ConfigError, NotFound
 from roost.base.text.suggestions import did_you_mean
-from roost.config import settings, synonyms, user_options
+from roost.config import settings, user_options
+from roost.config.other_tools import synonyms
 
 MAX_FILES = 256
 """Limit of the files of one config; a file that is included twice counts twice."""

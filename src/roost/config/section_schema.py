@@ -16,7 +16,8 @@ from msgspec import NODEFAULT, Struct
 
 from roost.base.errors import ConfigError
 from roost.base.text.suggestions import closest_match
-from roost.config import synonyms, type_examples
+from roost.config import type_examples
+from roost.config.other_tools import synonyms
 
 Where = Callable[[str], str | None]
 """Returns where a dotted key was set, such as ``config.yaml:12``."""

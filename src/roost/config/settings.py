@@ -17,7 +17,8 @@ from roost.base.errors import ConfigError
 from roost.base.interval import Interval, parse_duration, parse_start, parse_steps
 from roost.base.strategy import StrategyName
 from roost.base.text.suggestions import closest_match
-from roost.config import conflicts, section_schema, synonyms, user_options, yaml_project_checks
+from roost.config import conflicts, section_schema, user_options, yaml_project_checks
+from roost.config.other_tools import synonyms
 from roost.config.section_schema import Where as Where
 from roost.config.sections.checkpoint import CheckpointSettings
 from roost.config.sections.data import DataSettings
@@ -134,7 +135,7 @@ class Settings(StateSettings, frozen=True, kw_only=True):
     ] = "stop"
     on_step_error: Annotated[
         Literal["raise", "skip"],
-        help_text("what to do about an error in a step or a validation batch, out of memory included"),
+        help_text("what to do about an error in a step or validation batch, out of memory included"),
     ] = "raise"
     max_skipped_steps: Annotated[
         Natural, help_text("steps and validation batches that may be skipped before the run fails")

@@ -12,9 +12,10 @@ from msgspec.structs import fields
 
 from roost.base.errors import ConfigError, Refused
 from roost.base.text.suggestions import did_you_mean
-from roost.config import allowed_classes, foreign_keys, interpolation
+from roost.config import allowed_classes, interpolation
 from roost.config.layers import Config
 from roost.config.objects import FILE_CLASS_PATH
+from roost.config.other_tools import foreign_keys
 from roost.config.sections.mirrors import CsvSettings, MirrorSettings, TensorBoardSettings
 from roost.config.sections.yaml_project import DatasetSettings, ObjectSettings, RunnerSettings
 from roost.config.settings import Settings, Where, parse_settings

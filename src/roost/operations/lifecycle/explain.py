@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 
 from roost.base.errors import ConfigError
-from roost.config import layers, settings, synonyms, user_options
+from roost.config import layers, settings, user_options
+from roost.config.other_tools import synonyms
 from roost.config.sections.yaml_project import OptionSettings
 from roost.package.project_preflight import check_new_config
 

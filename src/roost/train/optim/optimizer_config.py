@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from roost.base.errors import ConfigError
 from roost.base.text.word_list import join_names
-from roost.config import call_arguments, interpolation, objects, section_schema, synonyms
+from roost.config import call_arguments, interpolation, objects, section_schema
+from roost.config.other_tools import synonyms
 from roost.config.sections.optimizers import GroupSettings, OptimizerSettings, SchedulerSettings
 from roost.config.settings import Where
 from roost.train.accelerators.registry import accelerator_of

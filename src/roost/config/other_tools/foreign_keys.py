@@ -8,8 +8,9 @@ from itertools import islice
 from typing import Any
 
 from roost.base.errors import ConfigError
-from roost.config import other_tools, settings, user_options
+from roost.config import settings, user_options
 from roost.config.layers import Config
+from roost.config.other_tools import known_tools
 
 _MAX_SHOWN = 8
 _REFERENCE = re.compile(r"\$\{([^{}]*)\}")
@@ -26,12 +27,12 @@ def refuse(config: Config) -> None:
     """
     if config.values.get("runner") is None:
         _refuse_tool(config)
-    own = {*settings.setting_names(), *user_options.names(config.values), *other_tools.AMBIGUOUS_NAMES}
+    own = {*settings.setting_names(), *user_options.names(config.values), *known_tools.AMBIGUOUS_NAMES}
     used = {name for layer in config.layers for name in _references(layer.values)}
     optimizer = next(iter(config.values.get("optimizers") or {}), "NAME")
     found = {
         key: here.replace("NAME", optimizer)
-        for key, here in {**other_tools.settings_by_key(), **other_tools.MISPLACED_NAMES}.items()
+        for key, here in {**known_tools.settings_by_key(), **known_tools.MISPLACED_NAMES}.items()
         if key.partition(".")[0] not in own
         and not any(name == key or key.startswith(f"{name}.") for name in used)
         and _is_without_effect(config.values, key, here)
@@ -41,7 +42,7 @@ def refuse(config: Config) -> None:
 
 
 def _refuse_tool(config: Config) -> None:
-    tool = other_tools.find_tool(config.values)
+    tool = known_tools.find_tool(config.values)
     if tool is None:
         return
     found = tool.find_keys(config.values)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from roost.config import synonyms
+from roost.config.other_tools import synonyms
 from roost.config.settings import known_keys
 from tests.messages import Messages
 

@@ -10,9 +10,10 @@ import pytest
 import yaml
 
 from roost.base.errors import ConfigError
-from roost.config import foreign_keys, layers
+from roost.config import layers
 from roost.config.layers import Config
-from tests.config.test_other_tools import CONFIGS
+from roost.config.other_tools import foreign_keys
+from tests.config.other_tools.test_known_tools import CONFIGS
 from tests.messages import Messages
 
 BASE = {

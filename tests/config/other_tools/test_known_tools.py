@@ -10,8 +10,9 @@ import pytest
 import yaml
 
 from roost.cli.__main__ import COMMANDS, roost
-from roost.config import other_tools, settings
-from roost.config.other_tools import TOOLS
+from roost.config import settings
+from roost.config.other_tools import known_tools
+from roost.config.other_tools.known_tools import TOOLS
 from tools.migration_pages import cornernet, speechain
 from tools.migration_pages.page import Page, help_of
 
@@ -129,7 +130,7 @@ CONFIGS = {
     ids=[f"{name}-{number}" for name, texts in CONFIGS.items() for number, _ in enumerate(texts)],
 )
 def test_a_config_is_recognised(name: str, text: str) -> None:
-    tool = other_tools.find_tool(yaml.safe_load(text))
+    tool = known_tools.find_tool(yaml.safe_load(text))
     assert tool is not None and tool.name == name
 
 
@@ -139,11 +140,11 @@ def test_each_tool_has_a_config_here() -> None:
 
 @pytest.mark.parametrize("values", [{}, {"max_epochs": 3}, {"model": {"width": 3}, "lr": 0.1}])
 def test_another_config_is_of_no_tool(values: dict[str, Any]) -> None:
-    assert other_tools.find_tool(values) is None
+    assert known_tools.find_tool(values) is None
 
 
 def test_the_keys_of_a_config_that_have_a_name_here() -> None:
-    tool = other_tools.find_tool(yaml.safe_load(DETECTRON2))
+    tool = known_tools.find_tool(yaml.safe_load(DETECTRON2))
     assert tool is not None
     found = tool.find_keys(yaml.safe_load(DETECTRON2))
     assert found["SOLVER.MAX_ITER"] == "`max_steps`" and "SOLVER.GAMMA" not in found
@@ -152,7 +153,7 @@ def test_the_keys_of_a_config_that_have_a_name_here() -> None:
 def test_every_setting_and_command_that_is_named_exists() -> None:
     for tool in TOOLS:
         for key, here in tool.keys.items():
-            setting = other_tools.setting_of(here)
+            setting = known_tools.setting_of(here)
             assert setting is None or setting == "include" or help_of(setting) is not None, (tool.name, key)
             for line in (part for part in here.split("`")[1::2] if part.startswith("roost ")):
                 _, command, *arguments = shlex.split(line)
@@ -164,16 +165,16 @@ def test_every_setting_and_command_that_is_named_exists() -> None:
 
 
 def test_common_names_are_of_settings() -> None:
-    assert all(help_of(here) is not None for here in other_tools.COMMON_NAMES)
-    assert not {name for names in other_tools.COMMON_NAMES.values() for name in names} & set(
+    assert all(help_of(here) is not None for here in known_tools.COMMON_NAMES)
+    assert not {name for names in known_tools.COMMON_NAMES.values() for name in names} & set(
         settings.setting_names()
     )
 
 
 def test_a_name_is_ambiguous_only_if_it_is_in_a_table() -> None:
     known = {key.partition(".")[0] for tool in TOOLS for key in tool.keys}
-    known |= {name for names in other_tools.COMMON_NAMES.values() for name in names}
-    assert known >= other_tools.AMBIGUOUS_NAMES
+    known |= {name for names in known_tools.COMMON_NAMES.values() for name in names}
+    assert known >= known_tools.AMBIGUOUS_NAMES
 
 
 @pytest.mark.parametrize(
@@ -184,7 +185,7 @@ def test_the_tables_agree_with_the_page_of_the_tool(name: str, page: Page, prefi
     options = {f"{prefix}{option.name}": option for group in page.groups for option in group.options}
     for key, here in tool.keys.items():
         option = options.get(key)
-        setting = other_tools.setting_of(here)
+        setting = known_tools.setting_of(here)
         if option is not None and option.keys and setting is not None:
             assert any(one.startswith(setting) for one in option.keys), key
     assert len(tool.keys.keys() & options.keys()) > len(tool.keys) / 2

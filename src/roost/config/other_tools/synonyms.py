@@ -1,5 +1,5 @@
 """Names of settings and values in other trainers, for suggestions that a comparison of letters cannot
-give. The names of settings are those of `other_tools`."""
+give. The names of settings are those of `known_tools`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from roost.base.text.suggestions import closest_match
-from roost.config import other_tools
+from roost.config.other_tools import known_tools
 
 _VALUES = {
     "fp16": ("16", "16-mixed", "16-true", "float16", "half", "amp"),
@@ -17,7 +17,7 @@ _VALUES = {
 }
 _OPTIMIZER_ARGUMENTS = ("lr", "weight_decay")
 """The names that are not settings of roost, but arguments of torch's optimizers."""
-_SETTING_OF_KEY = other_tools.settings_by_key()
+_SETTING_OF_KEY = known_tools.settings_by_key()
 _NAME_OF_SYNONYM = {
     key: name
     for key, here in _SETTING_OF_KEY.items()
@@ -46,7 +46,7 @@ def find_setting(key: str, candidates: Collection[str]) -> str | None:
 
 
 def _is_named(key: str, setting: str) -> bool:
-    """Whether a dotted key is a setting of `other_tools`, in which ``NAME`` is any name."""
+    """Whether a dotted key is a setting of `known_tools`, in which ``NAME`` is any name."""
     names, own = setting.split("."), key.split(".")
     return len(names) == len(own) and all(a in (b, "NAME") for a, b in zip(names, own, strict=True))
 
@@ -60,8 +60,8 @@ def nested_keys(key: str, candidates: Collection[str]) -> list[str]:
 
 def has_other_name(key: str) -> bool:
     """Whether a dotted key at the top of a config is another name for a setting, so that it is refused."""
-    is_known = key in _SETTING_OF_KEY or key in other_tools.MISPLACED_NAMES
-    return is_known and key.partition(".")[0] not in other_tools.AMBIGUOUS_NAMES
+    is_known = key in _SETTING_OF_KEY or key in known_tools.MISPLACED_NAMES
+    return is_known and key.partition(".")[0] not in known_tools.AMBIGUOUS_NAMES
 
 
 def optimizer_argument(key: str) -> str | None:
