@@ -232,7 +232,7 @@ def test_a_foreign_ledger_is_reported_and_costs_no_lease(tmp_path: Path, root: P
     (root / "usage" / f"{NOBODY}.jsonl").touch()
 
     def add() -> None:
-        with pytest.raises(Refused, match=rf"\brm .*{NOBODY}\.jsonl"):
+        with pytest.raises(Refused, match=rf"\bmv .*{NOBODY}\.jsonl"):
             usage_ledger.record_usage(root, CardLease("GPU-0", NOBODY, "a", False, 60, ended(0, 60).record))
         lease = take(card())
         os.utime(lease.fds[0], (4e9, 4e9))

@@ -198,7 +198,7 @@ def test_its_text_names_what_it_is(tmp_path: Path) -> None:
         run.save(1)
         assert repr(run) == f"Package({str(run.path)!r}: running, 1 checkpoint)"
     opened = roost.open_package(run.path)
-    assert repr(opened) == f"Package({str(run.path)!r}: stopped, 1 checkpoint)"
+    assert repr(opened) == f"Package({str(run.path)!r}: succeeded, 1 checkpoint)"
     run.path.rename(tmp_path / "moved")
     assert str(run.path) in repr(opened), "a package that is gone has a text, too"
 

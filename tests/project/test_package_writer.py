@@ -101,7 +101,7 @@ def test_a_killed_program_reads_as_crashed_and_the_next_goes_on(tmp_path: Path) 
     assert run.state() == "crashed"
     with run:
         assert run.save("second") == 1
-    assert [one.state for one in run.sessions()] == ["crashed", "stopped"]
+    assert [one.state for one in run.sessions()] == ["crashed", "succeeded"]
     assert checkpoint.read_manifests(run.checkpoints)[-1].line == [(0, 1)]
 
 
@@ -128,7 +128,7 @@ def test_no_space_for_a_checkpoint_leaves_those_that_stand(tmp_path: Path) -> No
     with pytest.raises(OSError, match="No space"), run:
         run.save(4)
     durable.fault = None
-    assert run.state() == "stopped" and run.load() == 3
+    assert run.state() == "succeeded" and run.load() == 3
 
 
 def test_no_good_checkpoint_fails_the_session_and_begins_nothing(tmp_path: Path, messages: Messages) -> None:
@@ -140,7 +140,7 @@ def test_no_good_checkpoint_fails_the_session_and_begins_nothing(tmp_path: Path,
         with pytest.raises(CheckpointError) as refused, run:
             run.save(2)
         messages.check(refused.value)
-    assert [one.state for one in run.sessions()] == ["stopped", "failed", "failed"]
+    assert [one.state for one in run.sessions()] == ["succeeded", "failed", "failed"]
     assert checkpoint.ids(run.checkpoints) == []
     os.close(run.lock())
 
@@ -193,8 +193,8 @@ def test_of_two_programs_one_is_refused(tmp_path: Path) -> None:
     finally:
         for process in both:
             process.communicate("go\n" if process.poll() is None else None)
-    wait_for(lambda: run.state() == "stopped")
-    assert [one.state for one in run.sessions()] == ["stopped"] and run.load() == "mine"
+    wait_for(lambda: run.state() == "succeeded")
+    assert [one.state for one in run.sessions()] == ["succeeded"] and run.load() == "mine"
 
 
 class Rude(Exception):

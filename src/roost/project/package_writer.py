@@ -149,16 +149,16 @@ class PackageWriter:
         if os.getpid() != self._pid:
             return
         try:
-            self._end_and_seal(error)
+            self._end_and_seal(error, is_done=error is None)
         finally:
             if self._lock_fd is not None:
                 fcntl.flock(self._lock_fd, fcntl.LOCK_UN)  # a forked child's copy would keep it
                 os.close(self._lock_fd)
                 self._lock_fd = None
 
-    def _end_and_seal(self, error: BaseException | None) -> None:
+    def _end_and_seal(self, error: BaseException | None, *, is_done: bool = False) -> None:
         number = self._record.number if self._record is not None else None
-        self._end_session(error, is_done=error is None)
+        self._end_session(error, is_done=is_done)
         if number is not None:
             try:
                 session_seal.write(session_seal.seal_path(self._package.path, number))

@@ -25,7 +25,10 @@ class EndCondition:
         Raises:
             ConfigError: The value has none of these forms.
         """
-        interval = Interval.parse(value, setting="until")
+        try:
+            interval = Interval.parse(value, setting="until")
+        except ConfigError:
+            interval = Interval()
         if interval.per_epoch or interval == Interval():
             raise ConfigError(
                 "is not a valid end of a run",

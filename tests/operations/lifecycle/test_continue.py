@@ -153,13 +153,11 @@ def test_a_checkpoint_that_does_not_exist_names_those_that_do(tmp_path: Path) ->
 
 def test_a_running_package(tmp_path: Path, messages: Messages) -> None:
     made = package(tmp_path / "runs", state="running")
-    lock_fd = made.lock()
     with pytest.raises(Refused) as refused:
         continue_(ContinueRequest(package=made.path))
     assert "session 1" in str(refused.value)
     assert refused.value.where == made.path
     messages.check(refused.value.fix)
-    os.close(lock_fd)
 
 
 @pytest.mark.parametrize(

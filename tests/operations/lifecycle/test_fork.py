@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 from collections.abc import Iterator
@@ -105,9 +104,7 @@ def test_a_fork_of_a_fork_knows_all_before_it(tmp_path: Path) -> None:
 
 def test_a_run_that_goes_on_meanwhile(tmp_path: Path) -> None:
     made = package(tmp_path / "runs", state="running")
-    lock = made.lock()
     assert checkpoint.ids(forked(made).checkpoints) == [2]
-    os.close(lock)
 
 
 def test_code_that_was_changed_in_the_package_runs_and_is_named(tmp_path: Path, messages: Messages) -> None:

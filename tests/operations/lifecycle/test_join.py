@@ -46,6 +46,7 @@ def awaiting(folder: Path) -> PackageFolder:
     }
     nodes["token"] = "f" * 32
     file.write_text(json.dumps({**json.loads(file.read_bytes()), **nodes, "device": "cpu"}))
+    made.lock()  # until this process ends, as the supervisor of the first machine does
     return made
 
 

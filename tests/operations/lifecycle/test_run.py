@@ -176,13 +176,11 @@ class TestAgain:
     def test_running(self, tmp_path: Path, messages: Messages) -> None:
         config = project(tmp_path / "p")
         made = existing_package(config, "running")
-        lock_fd = made.lock()
         with pytest.raises(Refused) as refused:
             run(RunRequest(config=config, name="mine"))
         assert "session 1" in str(refused.value)
         assert refused.value.where == made.path
         messages.check(refused.value.fix)
-        os.close(lock_fd)
 
     @pytest.mark.parametrize("state", ["succeeded", "stopped", "running"])
     def test_another_config_or_code(self, tmp_path: Path, state: str, messages: Messages) -> None:
