@@ -42,9 +42,10 @@ REFUSED = (401, 429)
 
 @pytest.fixture(autouse=True, scope="module")
 def nothing_happens(server: Server) -> Iterator[None]:
-    """Whatever is tried here, no task is queued, and nothing is made or changed."""
-    before = {path: server.get(path) for path in ("/tasks?all=true", "/devices", "/lab", "/runs", "/events")}
+    """Whatever is tried here, no task is queued, nothing is made or changed, and no operation succeeds."""
+    before = {path: server.get(path) for path in ("/tasks?all=true", "/devices", "/lab", "/runs")}
     yield
+    assert all(" failed: " in event["text"] for event in server.get("/events"))
     for path, found in before.items():
         assert _steady(server.get(path)) == _steady(found), path
 

@@ -22,6 +22,7 @@ import pytest
 import torch
 
 import roost as library
+from roost.lab.background import daemon_presence
 from tests import processes
 from tests.cli.programs import ROOST, Terminal, roost
 
@@ -362,7 +363,8 @@ def wait_for_end(old: Old, id: str) -> None:
     )
 
 
-def test_the_queue_is_read_as_it_was(old: Old) -> None:
+def test_the_queue_is_read_as_it_was(old: Old, tmp_path: Path) -> None:
+    daemon_presence.stop(tmp_path / "old" / "state" / "lab")  # otherwise it is started, as it was lost
     assert contains(list(old.tasks().values()), old.report("tasks"))
     for name, expected in old.report("why").items():
         found = old.json("why", name)

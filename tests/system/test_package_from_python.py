@@ -55,12 +55,12 @@ def test_a_kill_at_every_call_of_a_save_leaves_one_that_loads(tmp_path: Path) ->
 
     run, done = killed(-1)
     total = int(done.stdout)
-    assert stand(run) == 3.0 and run.state() == "stopped"
+    assert stand(run) == 3.0 and run.state() == "succeeded"
     for at in range(1, total + 1):
         run, done = killed(at)
         assert done.returncode == -9
         # The last calls of all record the end of the session.
-        assert (run.state(), stand(run)) in [("crashed", 2.0), ("crashed", 3.0), ("stopped", 3.0)]
+        assert (run.state(), stand(run)) in [("crashed", 2.0), ("crashed", 3.0), ("succeeded", 3.0)]
         with run:
             run.save({"w": np.full(100, 4.0)})
         assert stand(run) == 4.0 and not list(run.path.rglob("*.tmp-*"))
@@ -143,7 +143,7 @@ def test_every_reading_command_copes_with_a_package_made_from_python(tmp_path: P
         assert running.returncode == 5 and "Python" in running.stderr
         assert json.loads(programs.roost("ls", tmp_path, "--json").stdout)[0]["state"] == "running"
     (row,) = json.loads(programs.roost("ls", tmp_path, "--json").stdout)
-    assert (row["name"], row["state"], row["step"], row["description"]) == ("one", "stopped", 7, "by hand")
+    assert (row["name"], row["state"], row["step"], row["description"]) == ("one", "succeeded", 7, "by hand")
     for command in ("show", "verify", "logs"):
         done = programs.roost(command, run.path)
         assert done.returncode == 0, done.stderr

@@ -19,7 +19,7 @@ from roost.package import live_progress
 from roost.package.checkpoints import checkpoint, retention
 from roost.package.checkpoints.checkpoint import Manifest
 from roost.package.checkpoints.retention import policy_from_settings
-from roost.package.kinds import TaskKind
+from roost.package.kinds import PackageKind, TaskKind
 from roost.package.live_progress import ProgressFile
 from roost.package.package import PackageFolder
 from roost.package.records import RecordsWriter
@@ -149,7 +149,9 @@ class PackageWriter:
         if os.getpid() != self._pid:
             return
         try:
-            self._end_and_seal(error, is_done=error is None)
+            # A training is done when its own session says so, not when a program has changed its package.
+            is_python = PackageKind.of(self._package.request) is PackageKind.PYTHON
+            self._end_and_seal(error, is_done=is_python and error is None)
         finally:
             if self._lock_fd is not None:
                 fcntl.flock(self._lock_fd, fcntl.LOCK_UN)  # a forked child's copy would keep it
