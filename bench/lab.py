@@ -46,7 +46,7 @@ from roost.lab.queue.queue_store import QueueStore
 from roost.lab.queue.task import ENDED, RUNNING, SUCCEEDED, Task, new_id
 from roost.lab.sessions import session_control
 from roost.operations import lab
-from roost.operations.queue import submit_command
+from roost.operations.queue import new_tasks, submit_command
 from roost.operations.queue.resources import TaskConditions
 from roost.package.package import PackageFolder
 
@@ -144,7 +144,7 @@ def print_starts(rounds: int) -> None:
                 began = time.perf_counter()
                 child = subprocess.Popen(argv, stdout=QUIET, stderr=QUIET) if task is None else None
                 if task is not None:
-                    lab.enqueue([task])
+                    new_tasks.enqueue([task])
                 wait_for(path.exists)
                 if number:  # the first round reads the files from the disk
                     found[name].append(time.perf_counter() - began)
@@ -164,7 +164,7 @@ def print_starts(rounds: int) -> None:
 def gaps_between_tasks(rounds: int) -> list[float]:
     with temporary_lab(cores=1), lab.open_queue() as store:
         lab.ensure_daemon()
-        lab.enqueue([new_task("date", "+%s.%N") for _ in range(rounds + 1)])
+        new_tasks.enqueue([new_task("date", "+%s.%N") for _ in range(rounds + 1)])
         wait_for(lambda: have_ended(store))
         packages = [PackageFolder.open(task.package) for task in store.tasks()]
         began = sorted(float(package.output.read_text()) for package in packages)
@@ -187,7 +187,7 @@ def print_throughput(count: int, slots: Sequence[int]) -> None:
             tasks = [new_task("true") for _ in range(count)]
             before = cpu_ms(daemon)
             moments.append(time.perf_counter())
-            lab.enqueue(tasks)
+            new_tasks.enqueue(tasks)
             moments.append(time.perf_counter())
             wait_for(lambda store=store: have_ended(store))
             moments.append(time.perf_counter())
@@ -287,7 +287,7 @@ def write_synced_files(count: int, threads: int) -> float:
 def print_idle() -> None:
     with temporary_lab(cores=4), lab.open_queue() as store:
         daemon = lab.ensure_daemon().pid
-        lab.enqueue([new_task("sleep", "600")])
+        new_tasks.enqueue([new_task("sleep", "600")])
         wait_for(lambda: store.tasks()[0].state == RUNNING)
         record = PackageFolder.open(store.tasks()[0].package).sessions()[-1].record or {}
         guard, supervisor = int(record["guard_pid"]), int(record["pid"])
@@ -334,7 +334,7 @@ def memory_mb(pid: int, field: str) -> float:
 def print_long_queue(rows: int, rounds: int) -> None:
     with temporary_lab(cores=1), lab.open_queue() as store:
         daemon = lab.ensure_daemon().pid
-        lab.enqueue([new_task("sleep", "600")])
+        new_tasks.enqueue([new_task("sleep", "600")])
         wait_for(lambda: store.tasks()[0].state == RUNNING)
         one = new_task("true")
         store.submit([msgspec.structs.replace(one, id=new_id(time.time())) for _ in range(rows)])

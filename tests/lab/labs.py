@@ -21,7 +21,7 @@ from roost.lab.queue import package_roots, task_file
 from roost.lab.queue.queue_store import QueueStore
 from roost.lab.queue.task import ENDED, Task
 from roost.operations import lab
-from roost.operations.queue import submit, submit_command
+from roost.operations.queue import new_tasks, submit, submit_command
 from roost.operations.queue.resources import TaskConditions
 from roost.operations.queue.submit import SubmitRequest
 from roost.supervisor.guard_start import GuardProcess
@@ -100,7 +100,7 @@ class Lab:
         """Queues a script as a user would. Returns the id of the task."""
         task = self.task(script, **wanted)
         with self.here():
-            lab.enqueue([task])
+            new_tasks.enqueue([task])
         return task.id
 
     def train(

@@ -22,7 +22,6 @@ from roost.base.errors import NotFound, Refused, RoostError
 from roost.devices.resource_request import TaskOptions
 from roost.lab.background import daemon_presence
 from roost.lab.daemon import Daemon
-from roost.lab.queue import package_roots, task_file
 from roost.lab.queue import rebuild as rebuilding
 from roost.lab.queue.queue_store import QueueStore
 from roost.lab.queue.task import RUNNING, SUCCEEDED
@@ -103,20 +102,6 @@ def _fork_daemon(folder: Path) -> int:
         code = error.exit_code
     finally:
         os._exit(code)
-
-
-def test_where_packages_lie_is_known_before_they_tell_of_a_task(
-    here: Lab, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    task = here.task("exit 0")
-
-    def killed(*given: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(task_file, "announce", killed)
-    with pytest.raises(KeyboardInterrupt):
-        lab.enqueue([task])
-    assert package_roots.read(here.state) == [Path(task.package).parent]
 
 
 def test_all_who_start_one_at_once_have_the_same(here: Lab) -> None:

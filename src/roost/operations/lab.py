@@ -16,14 +16,13 @@ from roost.base.errors import NotFound, Refused, RoostError
 from roost.base.system import state_folder
 from roost.lab.background import background_process, daemon_presence
 from roost.lab.background.daemon_presence import DaemonRecord
-from roost.lab.queue import database, package_roots, task_file
+from roost.lab.queue import database
 from roost.lab.queue import rebuild as rebuilding
 from roost.lab.queue.queue_store import QueueStore
-from roost.lab.queue.task import ENDED, LIVE, PENDING, Task
+from roost.lab.queue.task import ENDED, LIVE, PENDING
 from roost.operations.reading.output_reader import tail_offset
 
 _START_SECONDS = 20.0
-_MAX_PARALLEL = 8
 
 
 class LabStatus(msgspec.Struct, frozen=True):
@@ -67,33 +66,6 @@ def locked_queue() -> Iterator[QueueStore]:
     """
     with rebuilding.rebuild_lock(state_folder.lab_folder()), open_queue() as store:
         yield store
-
-
-def enqueue(tasks: Sequence[Task]) -> list[str]:
-    """Queues tasks whose packages exist, and wakes the daemon. Returns the notes of `notify_daemon`.
-
-    Raises:
-        Refused: A dependency can never be fulfilled.
-        OSError: A package cannot be written.
-    """
-    with locked_queue() as store:
-        package_roots.add(store.folder, [Path(task.package) for task in tasks])
-        _announce_tasks(tasks, store.folder)
-        store.submit(tasks)
-        for task in tasks:
-            with contextlib.suppress(OSError):  # it is queued, and the announced file suffices to start it
-                task_file.confirm(task)
-    return notify_daemon("queued")
-
-
-def _announce_tasks(tasks: Sequence[Task], folder: Path) -> None:
-    if len(tasks) == 1:
-        task_file.announce(tasks[0], folder)
-        return
-    from concurrent.futures import ThreadPoolExecutor
-
-    with ThreadPoolExecutor(_MAX_PARALLEL) as pool:  # each write waits for the disk
-        list(pool.map(lambda task: task_file.announce(task, folder), tasks))
 
 
 def notify_daemon(done: str) -> list[str]:

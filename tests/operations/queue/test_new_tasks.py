@@ -14,9 +14,11 @@ import pytest
 from roost.base import durable
 from roost.base.errors import Refused, RoostError
 from roost.devices.resource_request import TaskOptions
+from roost.lab.queue import package_roots, task_file
 from roost.lab.queue.queue_store import QueueStore
 from roost.lab.queue.task import SUCCEEDED, Task
 from roost.operations import lab
+from roost.operations.queue import new_tasks
 from roost.operations.queue.new_tasks import require_unqueued
 from roost.operations.queue.submit_command import submit_command
 from roost.package.package import PackageFolder
@@ -185,3 +187,17 @@ def test_of_many_who_ask_for_a_name_at_the_same_time_one_has_it(here: Lab, tmp_p
     (task,) = here.tasks()
     found = [one.name for one in Path(task.package).parent.iterdir() if not one.name.startswith(".")]
     assert (task.name, found) == ("mine", ["mine"])
+
+
+def test_where_packages_lie_is_known_before_they_tell_of_a_task(
+    here: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = here.task("exit 0")
+
+    def killed(*given: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(task_file, "announce", killed)
+    with pytest.raises(KeyboardInterrupt):
+        new_tasks.enqueue([made])
+    assert package_roots.read(here.state) == [Path(made.package).parent]

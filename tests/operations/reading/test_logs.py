@@ -10,7 +10,7 @@ import pytest
 
 from roost.base.errors import NotFound
 from roost.lab.queue import task_file
-from roost.operations import lab as operations_lab
+from roost.operations.queue import new_tasks
 from roost.operations.reading.logs import explain_no_output, logs
 from tests.lab.labs import Lab
 from tests.messages import Messages
@@ -123,7 +123,7 @@ def test_a_task_is_followed_through_its_attempts(tmp_path: Path, messages: Messa
     heard: list[bytes | str] = []
     try:
         with lab.here():
-            operations_lab.enqueue([task])
+            new_tasks.enqueue([task])
             for piece in filter(None, logs(task.id, follow=True)):
                 heard.append(piece)
                 (tmp_path / ("go" if isinstance(piece, str) else "heard")).touch()
@@ -141,7 +141,7 @@ def test_where_no_daemon_sees_to_the_task_nobody_waits_for_it(tmp_path: Path, me
     task = lab.task("echo here; while [ ! -e go ]; do sleep 0.02; done")
     try:
         with lab.here():
-            operations_lab.enqueue([task])
+            new_tasks.enqueue([task])
             pieces = logs(task.id, follow=True)
             wait_for(lambda: next(pieces) == b"here\n")
             lab.kill_daemon()

@@ -16,7 +16,7 @@ from roost.base import durable
 from roost.base.errors import Refused, RoostError
 from roost.devices.lease_files import user_name
 from roost.devices.resource_request import TaskOptions
-from roost.lab.queue import task_file
+from roost.lab.queue import package_roots, task_file
 from roost.lab.queue.task import LIVE, PENDING, Task, new_id
 from roost.lab.sessions.session_plan import SessionPlan
 from roost.operations import lab
@@ -24,6 +24,7 @@ from roost.operations.queue.resources import TaskConditions
 from roost.package import package_name
 from roost.package.package import PackageFolder
 
+_MAX_PARALLEL = 8
 _THREADS_VARIABLE = "OMP_NUM_THREADS"
 """Set for a task with a number of CPU cores: by default most libraries use all cores of the machine."""
 
@@ -109,13 +110,15 @@ def enqueue(tasks: Iterable[Task], *, is_new: bool = True) -> NewTasks:
         is_new: Whether the packages were made for these tasks.
 
     Raises:
-        Refused, RoostError, OSError: As `lab.enqueue`, or raised by the iterator; no task is queued.
+        Refused: A dependency can never be fulfilled.
+        OSError: A package cannot be written.
+        RoostError: The queue cannot be written. These, and what the iterator raises: no task is queued.
     """
     made: list[Task] = []
     try:
         for task in tasks:
             made.append(task)
-        return NewTasks(made, lab.enqueue(made))
+        return NewTasks(made, _commit(made))
     except (RoostError, OSError, KeyboardInterrupt) as error:
         if not _undo(made, is_new=is_new):
             raise
@@ -123,6 +126,29 @@ def enqueue(tasks: Iterable[Task], *, is_new: bool = True) -> NewTasks:
     except BaseException:
         _undo(made, is_new=is_new)
         raise
+
+
+def _commit(tasks: Sequence[Task]) -> list[str]:
+    """Adds tasks whose packages exist to the queue in one transaction, and wakes the daemon. Returns the
+    notes of `lab.notify_daemon`."""
+    with lab.locked_queue() as store:
+        package_roots.add(store.folder, [Path(task.package) for task in tasks])
+        _announce(tasks, store.folder)
+        store.submit(tasks)
+        for task in tasks:
+            with contextlib.suppress(OSError):  # it is queued, and the announced file suffices to start it
+                task_file.confirm(task)
+    return lab.notify_daemon("queued")
+
+
+def _announce(tasks: Sequence[Task], folder: Path) -> None:
+    if len(tasks) == 1:
+        task_file.announce(tasks[0], folder)
+        return
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(_MAX_PARALLEL) as pool:  # each write waits for the disk
+        list(pool.map(lambda task: task_file.announce(task, folder), tasks))
 
 
 def _undo(tasks: Sequence[Task], *, is_new: bool) -> bool:
