@@ -87,6 +87,9 @@ def _partial_package_error(path: Path) -> NotFound:
     )
 
 
+_DLNEST_KEYS = {"runner_file_path", "model_file_path", "dataset_file_path", "life_cycle_file_path"}
+
+
 def _is_of_dlnest(path: Path) -> bool:
     """Whether a folder is as DLNest writes its packages: settings that name a file of a runner or model, and
     checkpoints as files, or lists of them without the keys that roost adds."""
@@ -94,9 +97,6 @@ def _is_of_dlnest(path: Path) -> bool:
     names_code = settings is not None and bool(_DLNEST_KEYS & settings.keys())
     is_derived = derived is not None and "ckpt_consistent" in derived and "format" not in derived
     return names_code or is_derived
-
-
-_DLNEST_KEYS = {"runner_file_path", "model_file_path", "dataset_file_path", "life_cycle_file_path"}
 
 
 def project_folder(package: PackageFolder, given: Path | str | None) -> Path:

@@ -245,9 +245,8 @@ def detach_or_stop(running: RunningSession, screen: Screen, number: int) -> bool
 
 def _screen(running: RunningSession) -> Screen:
     session = running.session()
-    if (
-        not terminal.can_draw(sys.stderr) or session.request.terminal
-    ):  # the run uses the terminal itself, for pdb
+    has_terminal = bool(session.request.terminal)  # the run uses it itself, for pdb
+    if has_terminal or not terminal.can_draw(sys.stderr):
         return PlainScreen()
     from roost.cli.progress_bar import BarScreen  # imports rich, 45 ms
 

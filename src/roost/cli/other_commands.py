@@ -60,7 +60,7 @@ OTHER_COMMANDS = {
             "login", "roost run CONFIG +mirrors.wandb.project=NAME", "no account is needed without it"
         ),
         OtherCommand("sweep sweep.yaml", "roost submit CONFIG optimizers.main.lr=1e-3,1e-4 seed=0..4"),
-        OtherCommand("agent", "roost lab start", "the queue starts by itself with the first task"),
+        OtherCommand("agent", "roost lab start", "the daemon starts automatically with the first task"),
         OtherCommand("sync", "roost continue PACKAGE", "a mirror sends while the run lasts"),
         OtherCommand("offline", "roost run CONFIG", "a run is always recorded in its package"),
         OtherCommand("board", "roost tensorboard PACKAGE"),
@@ -75,8 +75,8 @@ OTHER_COMMANDS = {
         OtherCommand("gjob 12", "roost why TASK"),
         OtherCommand("ginfo", "roost devices"),
         OtherCommand("gctl", "roost lab status"),
-        OtherCommand("gflowd", "roost lab start", "the queue starts by itself with the first task"),
-        OtherCommand("daemon", "roost lab start", "the queue starts by itself with the first task"),
+        OtherCommand("gflowd", "roost lab start", "the daemon starts automatically with the first task"),
+        OtherCommand("daemon", "roost lab start", "the daemon starts automatically with the first task"),
     ),
     "slurm": (
         OtherCommand("sbatch job.sh", "roost submit -- sh job.sh"),

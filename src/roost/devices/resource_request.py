@@ -79,6 +79,11 @@ ParallelCount = Annotated[
 ]
 
 
+def format_card_share(memory_mb: int | None) -> str:
+    """Returns the part that a task has of its cards: ``8.0 GB of each card``; None: ``whole cards``."""
+    return "whole cards" if memory_mb is None else f"{format_memory(memory_mb)} of each card"
+
+
 class ResourceRequest(Struct, frozen=True, kw_only=True, gc=False, cache_hash=True):
     """The resources that a task needs to run."""
 

@@ -132,20 +132,19 @@ def start() -> DaemonRecord:
     return found
 
 
-def restart_lost_daemon() -> str | None:
+def restart_lost_daemon() -> str:
     """Starts the daemon if one ran that was killed together with its watchdog, or went down with the machine:
-    pending tasks would wait for the next command that changes one. Returns a note for the user, None if a
-    daemon runs."""
+    pending tasks would wait for the next command that changes one. Returns a note for the user."""
     folder = state_folder.lab_folder()
-    if daemon_presence.find_daemon(folder) is not None:
-        return None
+    if daemon_presence.find_daemon(folder) is not None:  # another process has started it meanwhile
+        return "a daemon runs again"
     if not daemon_presence.is_lost(folder):
         return "no daemon runs, so no task is started: roost lab start"
     try:
         found = start()
     except (RoostError, OSError) as error:
         return f"no daemon runs, so no task is started: {error}"
-    return f"the lab's daemon was gone, and is started again (pid {found.pid}): the tasks go on"
+    return f"the lab's daemon was gone, and is started again (pid {found.pid}): the tasks continue"
 
 
 def stop() -> DaemonRecord | None:

@@ -63,7 +63,7 @@ class StartingSession:
 
         Raises:
             StartInterrupted: The supervisor did not start in time, or was killed; no process of it is left.
-        RoostError: The supervisor could not start; no process of it is left.
+            RoostError: The supervisor could not start; no process of it is left.
         """
         spec, guard = self._spec, self.guard
         assert guard.stderr is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,12 @@ def test_no_seal(tmp_path: Path, text: str) -> None:
     path = tmp_path / "seal.json"
     path.write_text(text)
     with pytest.raises(BrokenSeal):
+        seal.read(path)
+
+
+def test_a_pipe_in_place_of_a_seal_is_no_seal(tmp_path: Path) -> None:
+    os.mkfifo(path := tmp_path / "seal.json")
+    with pytest.raises(BrokenSeal):  # and does not wait for a writer
         seal.read(path)
 
 

@@ -167,3 +167,13 @@ def test_ranks_agree(tmp_path: Path) -> None:
     assert skipped.batch == 1, "that of rank 1, logged by rank 0"
     alone = trainer_of(tmp_path / "alone").evaluate("valid")
     assert found == alone, "bit for bit"
+
+
+@pytest.mark.parametrize("kind", [RuntimeError, getattr(torch, "AcceleratorError", RuntimeError)])
+def test_a_device_that_broke_skips_no_batch(
+    kind: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FailsOn, "error", kind("CUDA error: device-side assert triggered"))
+    with pytest.raises(kind, match="device-side assert"):
+        trainer_of(tmp_path).fit()
+    assert not skipped_steps.read(tmp_path / "skipped.jsonl")

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from roost.base.system import cpu_cores
 
-TASKS = Path("/proc/self/task")
+_TASKS = Path("/proc/self/task")
 _BUSY_SHARE = 0.3
 _MIN_SECONDS = 1.0
 """Seconds of requested CPU time."""
@@ -40,7 +40,7 @@ class CpuTime(NamedTuple):
         return CpuTime(max(0.0, self.computed - before.computed), max(0.0, self.waited - before.waited))
 
 
-def read(tasks: Path = TASKS) -> CpuTime:
+def read(tasks: Path = _TASKS) -> CpuTime:
     """Returns the CPU time of this process; zero where the kernel does not count it. Takes 10 µs a thread."""
     computed = waited = 0
     try:
@@ -66,9 +66,9 @@ def format_busy(time: CpuTime, *, threads: int) -> str:
     """
     if not time.is_known or time.wait_share < _BUSY_SHARE:
         return ""
-    way = "; `roost check` measures whether threads=1 is faster" if threads > 1 else ""
+    hint = "; `roost check` measures whether threads=1 is faster" if threads > 1 else ""
     share = f"this run gets {1 - time.wait_share:.0%} of the CPU time that it requests"
-    return f"the CPU is busy: {share} ({format_load()}){way}"
+    return f"the CPU is busy: {share} ({format_load()}){hint}"
 
 
 def format_load() -> str:

@@ -103,7 +103,7 @@ def report_lost_daemon(rows: Sequence[TaskRow]) -> None:
         return
     from roost.operations import lab  # 10 ms, which a list with a daemon saves
 
-    terminal.print_status(lab.restart_lost_daemon() or "a daemon runs again")
+    terminal.print_status(lab.restart_lost_daemon())
 
 
 def _table(rows: Sequence[TaskRow | Sweep], now: float, numbers: Mapping[str, int]) -> list[str]:

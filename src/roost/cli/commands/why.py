@@ -28,7 +28,7 @@ def command(task: str, as_json: bool) -> int:
     if needs_lost_daemon(task):
         from roost.operations import lab
 
-        terminal.print_status(lab.restart_lost_daemon() or "a daemon runs again")
+        terminal.print_status(lab.restart_lost_daemon())
     found = why(task)
     if as_json:
         terminal.print_json(found)

@@ -191,7 +191,7 @@ TOOLS = (
             "life_cycle_name": "`hooks`: [FILE.py:CLASS]",
             "plugins": "`hooks`",
             "child_jsons": "`include`: below this file, which wins",
-            "root_file_path": f"{_NOT_NEEDED}: the project is the folder of the config",
+            "root_file_path": f"{_NOT_NEEDED}: the project is the nearest folder with the code",
             "other_file_paths": f"{_NOT_NEEDED}: the project's code is copied",
             "save_root": "`save_root`",
             "checkpoint_args.max_ckpt_in_fast_track": "`checkpoint.fast`",
@@ -379,7 +379,7 @@ TOOLS = (
         {
             "defaults": "`include`: below this file, which wins",
             "*._target_": "`class`: in `optimizers`, or in a `runner` described in YAML",
-            "*._partial_": "a function in the config's folder, FILE.py:FUNCTION",
+            "*._partial_": "a function in the project's folder, FILE.py:FUNCTION",
             "hydra.run.dir": "`save_root`",
             "hydra.sweep.dir": "`save_root`",
             "hydra.job.name": "`roost run CONFIG --name NAME`",

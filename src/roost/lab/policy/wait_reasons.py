@@ -56,7 +56,7 @@ def impossible(need: ResourceRequest, cards: Sequence[Card], rules: Rules) -> st
 
 
 def host_too_small(share: HostShare, rules: Rules) -> str | None:
-    """Returns the same for a share of the host."""
+    """Returns why the host is too small for a share of it, whatever else runs; None if it is not."""
     if share.cores > rules.cores:
         return f"needs {_cores(share.cores)}, and tasks may have {rules.cores} here"
     if rules.host_memory_mb is not None and share.mb > rules.host_memory_mb:

@@ -20,8 +20,8 @@ import msgspec
 
 from roost.base.errors import NotFound
 from roost.base.system import state_folder
-from roost.base.text.byte_sizes import format_memory
 from roost.devices.card import Card
+from roost.devices.resource_request import format_card_share
 from roost.lab.queue import (
     admission,
     card_assignments,
@@ -288,8 +288,7 @@ class QueueStore(history.QueueHistory):
             on = ", ".join([*(f"GPU {card.number}" for card in cards), *task.need.host_texts]) or "no card"
             text = f"{on}; attempt {task.attempt + 1}"
             if memory_reason and cards:
-                share = "whole cards" if mb is None else f"{format_memory(mb)} of each card"
-                text += f"; {share}: {memory_reason}"
+                text += f"; {format_card_share(mb)}: {memory_reason}"
             self._replace(task, STARTING, {**now, **holds}, text)
             return self._task(task.id)
 

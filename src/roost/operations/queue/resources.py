@@ -18,7 +18,12 @@ from roost.base.text.byte_sizes import format_memory
 from roost.base.text.durations import format_duration
 from roost.base.text.timestamps import parse_timestamp
 from roost.devices import inventory
-from roost.devices.resource_request import HIGHEST_PRIORITY, ResourceRequest, TaskOptions
+from roost.devices.resource_request import (
+    HIGHEST_PRIORITY,
+    ResourceRequest,
+    TaskOptions,
+    format_card_share,
+)
 from roost.lab.queue import admission
 from roost.lab.queue.history import RULES_KEY
 from roost.lab.queue.queue_store import QueueStore
@@ -178,9 +183,8 @@ def with_previous_share(options: TaskOptions, package: Path) -> tuple[TaskOption
     is_share_given = options.whole or options.memory_mb is not None
     if not is_share_given and (before.whole or before.memory_mb is not None):
         changes |= {"whole": before.whole, "memory_mb": before.memory_mb}
-        mb = before.memory_mb
-        share = "whole cards" if mb is None else f"{format_memory(mb)} of each card"
-        notes.append(_share_note(share, "-m" if mb is None else "-m or --whole"))
+        option = "-m" if before.memory_mb is None else "-m or --whole"
+        notes.append(_share_note(format_card_share(before.memory_mb), option))
     if options.cpus is None and before.cores is not None:
         changes["cpus"] = before.cores
         notes.append(_share_note(before.cores_text, "--cpus"))

@@ -15,6 +15,7 @@ from roost.base.text.byte_sizes import format_memory
 from roost.base.text.durations import format_duration
 from roost.base.text.timestamps import format_clock
 from roost.base.text.word_list import join_names
+from roost.devices.resource_request import format_card_share
 from roost.lab.background import daemon_presence
 from roost.lab.memory.memory_prediction import MemoryReservation
 from roost.lab.policy.start_conditions import can_never_start
@@ -187,8 +188,7 @@ def _state_line(
 
 
 def _format_expected(expected: MemoryReservation) -> str:
-    share = "whole cards" if expected.mb is None else f"{format_memory(expected.mb)} of each card"
-    return f"it will get {share}: {expected.reason}"
+    return f"it will get {format_card_share(expected.mb)}: {expected.reason}"
 
 
 def _end_line(task: Task) -> str:

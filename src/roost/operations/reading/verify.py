@@ -269,7 +269,7 @@ def _compare_code(package: PackageFolder, damaged: Container[str]) -> Iterator[F
     forced = package.forced_changes()
     for name in sorted(package.changed_files()):
         del files[name]
-        shown, digest = package_schema.printable(name), (package.path / name).is_file()
+        shown, exists = package_schema.printable(name), (package.path / name).is_file()
         if name in damaged:
             continue
         if name in forced and forced[name] == snapshot.file_digest(package.path / name):
@@ -277,13 +277,13 @@ def _compare_code(package: PackageFolder, damaged: Container[str]) -> Iterator[F
                 "has changed since it was copied, and a session was forced to continue with it; recorded as"
             )
             yield Finding(
-                "code", shown, "good", f"{detail} inexact" if digest else f"is gone; {detail} inexact"
+                "code", shown, "good", f"{detail} inexact" if exists else f"is gone; {detail} inexact"
             )
         else:
             entry = manifest["files"].get(name) or manifest["own"][name]
             way = _way_back(package, name, entry)
             what = "settings" if name in session_seal.LASTING else "code"
-            if digest:
+            if exists:
                 yield Finding(what, shown, "changed", f"has changed since it was copied; {way}")
             else:
                 yield Finding(what, shown, "missing", f"is gone; {way}")

@@ -24,7 +24,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from roost.base import durable
+from roost.base import durable, safe_read
 from roost.base.errors import RoostError
 
 FORMAT = 1
@@ -81,12 +81,8 @@ def _hash_file(path: Path, *, deadline: float) -> SealedFile | None:
     import hashlib
 
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+        fd = safe_read.open_fd(path, follow_link=False)
     except OSError:
-        return None
-    status = os.fstat(fd)
-    if not stat.S_ISREG(status.st_mode):
-        os.close(fd)
         return None
     with open(fd, "rb", buffering=0) as file:
         digest, size = hashlib.sha256(), 0
@@ -94,7 +90,7 @@ def _hash_file(path: Path, *, deadline: float) -> SealedFile | None:
             digest.update(piece)
             size += len(piece)
             if time.monotonic() > deadline:
-                return SealedFile(status.st_size, None)
+                return SealedFile(os.fstat(fd).st_size, None)
     return SealedFile(size, digest.hexdigest())
 
 
@@ -106,9 +102,7 @@ def read(path: Path) -> Seal:
         BrokenSeal: It is not as it was written, or cannot be read.
     """
     try:
-        if path.stat().st_size > _MAX_BYTES:
-            raise ValueError("it is too large")
-        data = path.read_bytes()
+        data = safe_read.read(path, max_bytes=_MAX_BYTES)
         body = json.loads(data)
         digest = body.pop("sha256")
         files = {name: SealedFile(int(one["bytes"]), one["sha256"]) for name, one in body["files"].items()}

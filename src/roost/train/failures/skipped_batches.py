@@ -9,6 +9,7 @@ import torch
 from roost.base.errors import RoostError, TrainingError
 from roost.package.results import skipped_steps
 from roost.package.results.skipped_steps import SkippedStep
+from roost.train.accelerators.device_errors import breaks_device
 from roost.train.accelerators.registry import empty_caches
 from roost.train.data.batches import Batches, Interrupted
 from roost.train.data.workers.worker_errors import WorkerDied
@@ -42,10 +43,9 @@ class SkippedBatches:
 
     def may_skip(self, error: Exception) -> bool:
         """Whether a batch that raised this may be skipped: a mistake of the user would fail the next one, and
-        a lost device computes nothing more."""
+        a device that broke computes nothing more."""
         is_mistake = isinstance(error, RoostError) and not isinstance(error, WorkerDied)
-        is_lost = isinstance(error, getattr(torch, "AcceleratorError", ()))
-        return not (is_mistake or is_lost or isinstance(error, Interrupted))
+        return not (is_mistake or breaks_device(error) or isinstance(error, Interrupted))
 
     def skip(self, loader: Batches, split: str, number: int, error: Exception) -> None:
         """Skips a batch of this rank.
