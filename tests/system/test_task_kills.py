@@ -156,8 +156,8 @@ class Killer:
         states = Counter(task.state for task in self._lab.tasks())
         ends = ", ".join(f"{count} {state}" for state, count in states.items())
         again = sum(task.attempt > 1 for task in self._lab.tasks())
-        kills = f"{sum(self.killed.values())} kills of {len(self.killed)} kinds"
-        return f"{kills}; tasks: {ends}; {again} begun again"
+        kills = ", ".join(f"{count} x {target}" for target, count in self.killed.most_common())
+        return f"{self.killed.total()} kills: {kills}; tasks: {ends}; {again} begun again"
 
 
 def _watchdog_of(daemon: DaemonRecord) -> int | None:
