@@ -129,3 +129,4 @@ def test_every_system_call_of_an_operation(lab: Lab, operation: str, action: str
     for call in CALLS:
         if counted[call]:
             cut(lab, operation, call, action, first=1, last=counted[call])
+    print(f"{operation}: {counted.total()} calls, {action} at each: {dict(counted)}")

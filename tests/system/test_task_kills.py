@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,6 +19,7 @@ import pytest
 
 from roost.base.system import process_identity
 from roost.lab.background import daemon_presence
+from roost.lab.background.daemon_presence import DaemonRecord
 from roost.lab.queue.task import CRASHED, ENDED, FAILED, LIVE, SUCCEEDED, Task
 from roost.lab.scheduling.attempt_outcome import MAX_LOST_IN_A_ROW
 from roost.operations import lab as operations
@@ -26,7 +27,8 @@ from roost.package import live_progress
 from roost.package.package import PackageFolder
 from roost.supervisor.processes.process_tree import descendants
 from tests.lab.labs import Lab
-from tests.processes import living_in
+from tests.processes import is_gone, living_in
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the lab needs Linux")
 
@@ -71,13 +73,15 @@ class Killer:
             deadline = time.monotonic() + _TARGET_SECONDS
             while not self._kill(target):
                 assert time.monotonic() < deadline, f"{target} were never all there"
-            self._restart()
-        for task in self._lab.wait_for_all(timeout_seconds=300):
+                self._look()
+            self._look()
+        for task in self._lab.wait_for_all(self._look, timeout_seconds=300):
             self._judge(task)
 
     def _unended(self) -> list[Task]:
+        """Returns all tasks that have not ended; among them are enough that need not wait for their begin."""
         found = [task for task in self._lab.tasks() if task.state not in ENDED]
-        while len(found) < AT_ONCE:
+        for _ in range(AT_ONCE - sum(task.begin is None or task.begin < time.time() for task in found)):
             found.append(self._lab.train(exact.PROJECT / "config.yaml", *SETTINGS))
         return found
 
@@ -93,6 +97,8 @@ class Killer:
         for pid in pids.values():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+        # A killed process has its lock a moment longer, and would be taken for a living one.
+        wait_for(lambda: all(map(is_gone, pids.values())), 60)
         self.killed[" and ".join(target)] += 1
         for role in target:
             for one in tasks if role in OF_LAB else [task]:
@@ -107,10 +113,7 @@ class Killer:
             if role == "daemon":
                 return daemon.pid
             if role == "watchdog":
-                stat = process_identity.read_stat(daemon.pid)
-                return (
-                    stat.parent_pid if stat is not None and "watchdog.py" in _title(stat.parent_pid) else None
-                )
+                return _watchdog_of(daemon)
             found = [pid for pid in descendants(daemon.pid) if _title(pid).startswith("roost: template")]
             return self._chance.choice(found) if found else None
         session = next(reversed(PackageFolder.open(task.package).sessions()), None)
@@ -122,15 +125,16 @@ class Killer:
             return found[0] if found else None
         return int(record[{"guard": "guard_pid", "supervisor": "pid", "worker": "worker_pid"}[role]])
 
-    def _restart(self) -> None:
-        """As `roost tasks` does where the daemon is gone; as `roost lab restart` where it has lost its
-        watchdog, for the next kill of one."""
-        daemon = daemon_presence.find_daemon(self._lab.state)
+    def _look(self, _: Sequence[Task] = ()) -> None:
+        """Starts what no process of the lab starts again: a daemon that was killed together with its
+        watchdog, as `roost tasks` does, and the watchdog of a daemon, as `roost lab restart` does."""
         with self._lab.here():
-            if daemon is not None and self._find("watchdog", self._lab.tasks()[-1]) is None:
-                operations.stop()
-                operations.start()
-            operations.restart_lost_daemon()
+            if (daemon := daemon_presence.find_daemon(self._lab.state)) is not None:
+                if _watchdog_of(daemon) is None:
+                    operations.stop()
+                    operations.start()
+            else:
+                operations.restart_lost_daemon()
 
     def _judge(self, task: Task) -> None:
         hits, about = self.hits[task.id], f"{task}\nkilled: {self.hits[task.id]}"
@@ -152,8 +156,13 @@ class Killer:
         states = Counter(task.state for task in self._lab.tasks())
         ends = ", ".join(f"{count} {state}" for state, count in states.items())
         again = sum(task.attempt > 1 for task in self._lab.tasks())
-        kills = f"{sum(self.killed.values())} kills of {len(self.killed)} kinds"
-        return f"{kills}; tasks: {ends}; {again} begun again"
+        kills = ", ".join(f"{count} x {target}" for target, count in self.killed.most_common())
+        return f"{self.killed.total()} kills: {kills}; tasks: {ends}; {again} begun again"
+
+
+def _watchdog_of(daemon: DaemonRecord) -> int | None:
+    stat = process_identity.read_stat(daemon.pid)
+    return stat.parent_pid if stat is not None and "watchdog.py" in _title(stat.parent_pid) else None
 
 
 def _title(pid: int) -> str:

@@ -32,13 +32,14 @@ def logs(
 
     Args:
         package: The package, or its task (`roost.operations.resolve`).
-        follow: Continue until the running session has ended; for a task, until the task has ended.
+        follow: Continue until the running session has ended; for a task, until the task has ended. A daemon
+            that was killed together with its watchdog is started for it.
         lines: Begin with this many last lines; None: begin at the start.
         rank: The rank whose output is read.
 
     Yields:
         Bytes as they arrive. With ``follow`` also empty bytes while nothing arrives, so that a caller can
-        stop, and texts: notes for the user between two attempts of a task.
+        stop, and texts: notes for the user before and between the attempts of a task.
 
     Returns:
         With ``follow`` the exit code of the last session, as `roost run` would have exited; 0 without it, and
@@ -109,10 +110,12 @@ def explain_no_output(package: Path | str) -> str:
     return "the run never started" if task is None else f"not started yet: `roost why {task.id}` says why"
 
 
-def _wait_for_first_attempt(package: Path, id: str) -> Iterator[bytes]:
-    """Yields empty bytes until a task has its first session."""
+def _wait_for_first_attempt(package: Path, id: str) -> Iterator[bytes | str]:
+    """Yields empty bytes until a task has its first session, and notes where no daemon runs to start it."""
+    note: str | None = None
     while _read_task(id).state in (PENDING, STARTING) and not _has_session(package, id):
-        yield b""
+        last, note = note, lab.restart_lost_daemon()
+        yield note if note is not None and note != last else b""
         time.sleep(_POLL_SECONDS)
 
 
@@ -127,26 +130,29 @@ def _read_task(id: str) -> Task:
 
 def _follow_attempts(first: RunningSession, package: PackageFolder, id: str) -> Iterator[bytes | str]:
     """Yields the output of all attempts of a task, from the session ``first`` on, and notes between them."""
-    notes: dict[int, str] = {}
-    reported: set[int] = set()
+    notes: list[str] = []
+    num_reported = 0
+
+    def add_note(note: str) -> None:
+        if note not in notes:
+            notes.append(note)
 
     def next_session(session: Session) -> int | None:
         state = _read_task(id).state  # read before the sessions: none begins after the task has ended
         later = [one.number for one in package.sessions() if one.number > session.number]
         if not later and state in ENDED:
             return None
-        if not later and daemon_presence.find_daemon(state_folder.lab_folder()) is None:
-            notes[session.number] = "no daemon runs to continue the task: `roost lab start` starts it"
-            return None
+        if not later and (note := lab.restart_lost_daemon()) is not None:
+            add_note(note)
+            if daemon_presence.find_daemon(state_folder.lab_folder()) is None:
+                return None
         if later or state == PENDING:
-            notes[session.number] = (
-                f"session {session.number} {session.state}; the task continues in another session"
-            )
+            add_note(f"session {session.number} {session.state}; the task continues in another session")
         return min(later, default=running_session.NOT_YET)
 
     for piece in running_session.follow(first, next_session=next_session):
-        yield from (text for number, text in notes.items() if number not in reported)
-        reported |= notes.keys()
+        yield from notes[num_reported:]
+        num_reported = len(notes)
         if isinstance(piece, bytes):
             yield piece
 
