@@ -356,6 +356,7 @@ def test_overrides_apply_in_order_and_leave_the_old_values() -> None:
         ("+" + "a." * 64 + "a=1", None, []),
         ("model.width=[1", "model.width", ["YAML"]),
         ("checkpoint.best[0].monitor=x", None, ["'checkpoint.best=[...]'"]),
+        ("++model.width=3", None, ["+a.b=c", "~a.b"]),
     ],
 )
 def test_bad_overrides(override: str, setting: str | None, facts: list[str], messages: Messages) -> None:

@@ -424,7 +424,7 @@ def _parse_override(text: str, values: Values) -> Layer:
     sign = text[:1] if text[:1] in ("+", "~") else ""
     key, equals, value = text.removeprefix(sign).partition("=")
     path = tuple(key.strip().split("."))
-    if bool(equals) == (sign == "~"):
+    if bool(equals) == (sign == "~") or key.startswith(("+", "~")):
         raise ConfigError(
             "this argument is not an override",
             received=text,

@@ -132,12 +132,13 @@ def start() -> DaemonRecord:
     return found
 
 
-def restart_lost_daemon() -> str:
+def restart_lost_daemon() -> str | None:
     """Starts the daemon if one ran that was killed together with its watchdog, or went down with the machine:
-    pending tasks would wait for the next command that changes one. Returns a note for the user."""
+    pending tasks would wait for the next command that changes one. Returns a note for the user; None if a
+    daemon runs."""
     folder = state_folder.lab_folder()
-    if daemon_presence.find_daemon(folder) is not None:  # another process has started it meanwhile
-        return "a daemon runs again"
+    if daemon_presence.find_daemon(folder) is not None:
+        return None
     if not daemon_presence.is_lost(folder):
         return "no daemon runs, so no task is started: roost lab start"
     try:

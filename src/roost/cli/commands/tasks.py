@@ -103,7 +103,8 @@ def report_lost_daemon(rows: Sequence[TaskRow]) -> None:
         return
     from roost.operations import lab  # 10 ms, which a list with a daemon saves
 
-    terminal.print_status(lab.restart_lost_daemon())
+    if (note := lab.restart_lost_daemon()) is not None:  # otherwise another process has started it meanwhile
+        terminal.print_status(note)
 
 
 def _table(rows: Sequence[TaskRow | Sweep], now: float, numbers: Mapping[str, int]) -> list[str]:

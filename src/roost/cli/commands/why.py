@@ -28,7 +28,8 @@ def command(task: str, as_json: bool) -> int:
     if needs_lost_daemon(task):
         from roost.operations import lab
 
-        terminal.print_status(lab.restart_lost_daemon())
+        if (note := lab.restart_lost_daemon()) is not None:
+            terminal.print_status(note)
     found = why(task)
     if as_json:
         terminal.print_json(found)

@@ -63,12 +63,14 @@ class ProcessTreePeak:
         if used_mb <= limit_mb:
             return None
         mb, pid = sizes[0]
-        return exceeded(limit_mb, f"took {used_mb:.0f} MB, the largest (pid {pid}) {mb:.0f} MB")
+        how = f"took {used_mb:.0f} MB, the largest (pid {pid}) {mb:.0f} MB"
+        return exceeded(limit_mb, how, used_mb=used_mb)
 
 
-def exceeded(limit_mb: int, how: str) -> SessionOutcome:
-    """Returns the outcome of a session that has exceeded its limit; ``how``: what its processes did."""
-    fix = f"request more: --host-memory {round(limit_mb * _MORE_MEMORY)}MB"
+def exceeded(limit_mb: int, how: str, *, used_mb: float = 0.0) -> SessionOutcome:
+    """Returns the outcome of a session that has exceeded its limit; ``how``: what its processes did, and
+    ``used_mb``: what was measured of it, which a run that ends so may not have needed yet in full."""
+    fix = f"request more: --host-memory {round(max(limit_mb, used_mb) * _MORE_MEMORY)}MB"
     error = f"out of host memory: it may have {limit_mb} MB (--host-memory), and its processes {how}; {fix}"
     return SessionOutcome("failed", 1, OUT_OF_HOST_MEMORY, error)
 
