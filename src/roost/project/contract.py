@@ -178,7 +178,8 @@ class Runner(nn.Module):
         text, number or list for each sample. Called by `roost predict`, without gradients."""
         raise ContractError(
             f"{type(self).__name__} has no predict()",
-            fix="write `def predict(self, batch)` in your Runner; returning results by name, for each sample",
+            fix="write `def predict(self, batch)` in your Runner, for a run that exists in the package's "
+            "copy of it: it returns results by name, for each sample",
         )
 
     def visualize(self, batch: Any) -> Mapping[str, Media]:
