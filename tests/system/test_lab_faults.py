@@ -51,7 +51,7 @@ from roost.lab.queue.task import (
     Task,
     new_id,
 )
-from roost.operations import lab as operations
+from roost.operations.queue import new_tasks
 from roost.package import live_progress
 from roost.package.package import PackageFolder
 from roost.supervisor.processes.process_tree import descendants
@@ -365,11 +365,11 @@ def test_two_labs_do_not_run_one_package_at_once(tmp_path: Path) -> None:
         first, second = labs
         task = first.task("echo begun >> begun; until [ -e go ]; do sleep 0.01; done")
         with first.here():
-            operations.enqueue([task])
+            new_tasks.enqueue([task])
         first.wait_for(task.id, RUNNING)
         again = msgspec.structs.replace(task, id=new_id(time.time()))
         with second.here():
-            operations.enqueue([again])
+            new_tasks.enqueue([again])
         wait_for(lambda: "package" in second.one(again.id).reason)
         assert second.one(again.id).state == PENDING
         assert first.lines("begun") == [["begun"]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -89,7 +90,8 @@ def test_a_task_that_takes_more_of_the_host_than_requested_is_ended(lab: Lab) ->
     task = lab.submit(EATS, need=request(host_memory_mb=100))
     ended = lab.wait_for(task, timeout_seconds=60)
     assert (ended.state, record_of(ended)["reason"]) == (FAILED, "oom_host")
-    assert "out of host memory" in ended.reason and "--host-memory 150MB" in explanation(lab, task)
+    advised = re.search(r"--host-memory (\d+)MB", explanation(lab, task))
+    assert "out of host memory" in ended.reason and advised and int(advised[1]) > 300, "more than it took"
     with lab.store() as store:
         (measured,) = (one.text for one in store.events(task=task) if one.kind == "measured")
     assert "of host memory" in measured
