@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from roost.cli.other_commands import OTHER_COMMANDS, OTHER_OPTIONS
+from roost.cli.other_commands import OTHER_COMMANDS
+from roost.cli.other_options import OTHER_OPTIONS, OtherOption
 from roost.config.other_tools.known_tools import COMMON_NAMES, TOOLS
 
 PAGE = Path(__file__).parents[1] / "docs" / "coming-from.md"
@@ -42,11 +43,16 @@ def _commands(section: str) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     return ("there", "here", ""), [(f"`{row.typed}`", f"`{row.here}`", row.note) for row in rows]
 
 
-def _options(_: str) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    return ("options", "here"), [
-        (", ".join(f"`{one}`" for one, text in OTHER_OPTIONS.items() if text == hint), hint)
-        for hint in dict.fromkeys(OTHER_OPTIONS.values())
-    ]
+def _options(section: str) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    return ("there", "here", ""), [_option_row(row) for row in OTHER_OPTIONS[section]]
+
+
+def _option_row(row: OtherOption) -> tuple[str, ...]:
+    first, *others = row.names
+    names = [f"{first} {row.example}".rstrip(), *others]
+    command = f"`roost {'`, `roost '.join(row.commands)}`: " if row.commands else ""
+    here = row.written(row.example)
+    return ", ".join(f"`{one}`" for one in names), f"{command}`{here}`" if here else f"{command}–", row.note
 
 
 def _names(_: str) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:

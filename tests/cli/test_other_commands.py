@@ -1,18 +1,16 @@
-"""What people of other tools type, and what they are told to type here."""
+"""Commands of other tools, and what is advised to type here."""
 
 from __future__ import annotations
 
 import re
 import shlex
-from pathlib import Path
 
-import click
 import pytest
 
 from roost.cli import other_commands
-from roost.cli.__main__ import COMMANDS, roost
-from roost.cli.other_commands import OTHER_COMMANDS, OTHER_OPTIONS
-from tests.operations.packages import project
+from roost.cli.__main__ import COMMANDS
+from roost.cli.other_commands import OTHER_COMMANDS
+from tests.cli.test_other_options import find, parse
 
 ROWS = [row for rows in OTHER_COMMANDS.values() for row in rows]
 
@@ -23,12 +21,11 @@ def test_a_command_of_another_tool_is_answered_with_one_that_runs(row: other_com
     assert name not in COMMANDS, "roost has this command now: the row is never shown"
     hint = other_commands.command_hint(name, arguments)
     assert hint is not None and hint.startswith("type `roost ")
-    _, command, *given = shlex.split(row.here)
-    if command.startswith("--"):
-        return
-    found = roost.get_command(click.Context(roost), command)
-    assert found is not None, row.here
-    found.make_context(command, given, resilient_parsing=True)
+    for line in re.findall(r"`(roost [^`]*)`", hint):
+        if line.split()[1] in COMMANDS and len(line.split()) > 2:
+            parse(line)
+        else:
+            assert line.split()[1] in (*COMMANDS, "--help", "--version")
 
 
 def test_each_word_has_one_answer() -> None:
@@ -63,22 +60,37 @@ def test_an_unknown_word_has_no_answer() -> None:
     assert other_commands.command_hint("rnu", []) is None
 
 
-@pytest.mark.parametrize("option", OTHER_OPTIONS)
-def test_an_option_of_another_tool_is_none_of_run(option: str) -> None:
-    command = roost.get_command(click.Context(roost), "run")
-    assert command is not None
-    assert option not in [flag for one in command.params for flag in one.opts]
-    for line in re.findall(r"`(roost [^`]*)`", OTHER_OPTIONS[option]):
-        assert line.split()[1] in COMMANDS
+@pytest.mark.parametrize(
+    ("typed", "advised"),
+    [
+        ("sbatch --mem 8G -J x job.sh", "roost submit --host-memory 8GB --name x -- bash job.sh"),
+        ("gbatch --gpus 1 python train.py --lr 3", "roost submit --gpus 1 -- python train.py --lr 3"),
+        ("srun --gres=gpu:2 -t 60 python x.py", "roost lease --gpus 2 --time-limit 60min -- python x.py"),
+        ("accelerate launch train.py", "roost run CONFIG -DDP"),
+        ("wandb login", "roost run CONFIG +mirrors.wandb.project=NAME"),
+        ("python train.py --lr 1", "roost submit -- python train.py --lr 1"),
+        ("job.sh 3", "roost submit -- bash job.sh 3"),
+        ("validate --config c.yaml", "roost show PACKAGE"),
+        ("test runs/a", "roost show runs/a"),
+    ],
+)
+def test_the_options_and_the_program_are_translated(typed: str, advised: str) -> None:
+    name, *arguments = shlex.split(typed)
+    assert f"type `{advised}`" in str(other_commands.command_hint(name, arguments))
 
 
-def test_an_option_that_is_a_setting_names_the_one_of_the_config(tmp_path: Path) -> None:
-    config = str(project(tmp_path / "p"))
-    hint = other_commands.option_hint
-    assert str(hint("--lr", [config, "--lr", "0.1"], [])).endswith("optimizers.main.lr=0.1")
-    assert str(hint("--learning-rate", [config, "--learning-rate=1e-3"], [])).endswith(
-        "optimizers.main.lr=1e-3"
-    )
-    assert str(hint("--num_epochs", [config, "--num_epochs", "3"], [])).endswith("max_epochs=3")
-    assert str(hint("--seed", ["nowhere.yaml", "--seed"], [])).endswith("seed=VALUE")
-    assert hint("--nonsense", [config], []) is None
+def test_no_command_that_does_not_measure_is_advised_for_measuring() -> None:
+    for word in ("test", "validate", "eval", "evaluate"):
+        hint = str(other_commands.command_hint(word, []))
+        assert "`roost show PACKAGE`" in hint and "`test_at_end`" in hint and "validate_every" in hint
+
+
+@pytest.mark.parametrize("name", ["run", "submit", "check"])
+def test_an_option_of_a_script_queues_the_script(name: str) -> None:
+    command = find(name)
+    hint = other_commands.option_hint("--lr", ["train.py", "--lr", "0.1"], command)
+    assert hint == "type `roost submit -- python train.py --lr 0.1`"
+    hint = other_commands.option_hint("--lr", ["python", "train.py", "--lr", "1"], command)
+    assert hint == "type `roost submit -- python train.py --lr 1`"
+    hint = other_commands.option_hint("--mem", ["--mem", "8G", "train.py"], command)
+    assert hint == "type `roost submit --host-memory 8GB -- python train.py`"

@@ -172,10 +172,11 @@ def _run(arguments: list[str], *, debug: bool) -> int:
 
 def _unknown_option(error: click.NoSuchOption, arguments: list[str]) -> click.UsageError:
     """Returns an error that says what to write here for an option of another tool, or a setting."""
+    if error.ctx is None:
+        return error
     from roost.cli import other_commands
 
-    known = [flag for one in error.ctx.command.params for flag in one.opts] if error.ctx is not None else []
-    hint = other_commands.option_hint(error.option_name, arguments, known)
+    hint = other_commands.option_hint(error.option_name, arguments[1:], error.ctx.command)
     if hint is None:
         return error
     return click.UsageError(f"No such option {error.option_name!r}; {hint}", error.ctx)

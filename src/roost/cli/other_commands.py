@@ -1,14 +1,16 @@
-"""Commands and options of other tools, and what to type here instead: for errors, and for the tables of
+"""Commands of other tools, and what to type here instead: for errors, and for the tables of
 ``docs/coming-from.md``."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from roost.base.errors import RoostError
+import click
+
+from roost.cli import batch_script, other_options
+from roost.cli.other_options import format_hint
 from roost.config.other_tools.known_tools import PAGE
 
 
@@ -23,15 +25,24 @@ class OtherCommand(NamedTuple):
 
 
 _PLACES = ("PACKAGE", "TASK", "CONFIG", "FOLDER")
+_COMMAND = "-- COMMAND"
+_CONFIGS = (".yaml", ".yml", ".json")
+_TOOLS = ("accelerate", "lightning", "litgpt", "wandb", "hydra", "gflow")
+"""Programs of which each command is a second word, as in ``accelerate launch``."""
+_MEASURED = (
+    "the metrics that the run measured: it validates by `validate_every` and tests at its end by "
+    "`test_at_end`; no command measures again, and `roost predict PACKAGE --data test` writes what the model "
+    "gives for each sample"
+)
 
 OTHER_COMMANDS = {
     "lightning": (
         OtherCommand("fit --config c.yaml", "roost run CONFIG"),
         OtherCommand("train", "roost run CONFIG"),
-        OtherCommand("validate", "roost predict PACKAGE --data valid", "a run validates by validate_every"),
-        OtherCommand("test", "roost predict PACKAGE --data test", "a run tests at its end: test_at_end"),
-        OtherCommand("eval", "roost predict PACKAGE --data test", "a run tests at its end: test_at_end"),
-        OtherCommand("evaluate", "roost predict PACKAGE --data test", "a run tests at its end: test_at_end"),
+        *(
+            OtherCommand(word, "roost show PACKAGE", _MEASURED)
+            for word in ("validate", "test", "eval", "evaluate")
+        ),
         OtherCommand("tune", "roost submit CONFIG optimizers.main.lr=1e-3,1e-4"),
         OtherCommand("resume", "roost continue PACKAGE"),
         OtherCommand("restart", "roost continue PACKAGE"),
@@ -40,13 +51,19 @@ OTHER_COMMANDS = {
     ),
     "accelerate": (
         OtherCommand(
-            "launch train.py", "roost run CONFIG -DDP", "a script as it is: roost submit -- python train.py"
+            "launch train.py",
+            "roost run CONFIG -DDP",
+            "a script as it is: `roost submit --gpus 2 -- accelerate launch train.py`",
         ),
         OtherCommand(
-            "torchrun train.py", "roost run CONFIG -DDP --devices 2", "the ranks are started for you"
+            "torchrun train.py",
+            "roost run CONFIG -DDP --devices 2",
+            "a script as it is: `roost submit --gpus 2 -- torchrun --nproc-per-node 2 train.py`",
         ),
         OtherCommand(
-            "config", "roost devices", "there is nothing to configure: devices and strategy are settings"
+            "config",
+            "roost run CONFIG --print-config",
+            "nothing is configured once: `devices`, `strategy` and `precision` are settings of each run",
         ),
         OtherCommand("env", "roost show PACKAGE", "each package keeps its environment"),
         OtherCommand("estimate-memory", "roost check CONFIG"),
@@ -57,11 +74,18 @@ OTHER_COMMANDS = {
     ),
     "weights--biases": (
         OtherCommand(
-            "login", "roost run CONFIG +mirrors.wandb.project=NAME", "no account is needed without it"
+            "login",
+            "roost run CONFIG +mirrors.wandb.project=NAME",
+            "after `wandb login`; without this mirror no account is needed",
         ),
         OtherCommand("sweep sweep.yaml", "roost submit CONFIG optimizers.main.lr=1e-3,1e-4 seed=0..4"),
-        OtherCommand("agent", "roost lab start", "the daemon starts automatically with the first task"),
-        OtherCommand("sync", "roost continue PACKAGE", "a mirror sends while the run lasts"),
+        OtherCommand("agent", "roost tasks", "the lab starts the tasks of a sweep; no agent is needed"),
+        OtherCommand(
+            "sync",
+            "roost logs PACKAGE",
+            "a mirror sends during the run, and the next session what is missing; offline data: "
+            "`wandb sync PACKAGE/mirrors/wandb/offline-run-*`",
+        ),
         OtherCommand("offline", "roost run CONFIG", "a run is always recorded in its package"),
         OtherCommand("board", "roost tensorboard PACKAGE"),
         OtherCommand("dashboard", "roost tensorboard PACKAGE"),
@@ -69,36 +93,42 @@ OTHER_COMMANDS = {
         OtherCommand("artifact", "roost export PACKAGE --weights net.pt"),
     ),
     "gflow": (
-        OtherCommand("gbatch python train.py", "roost submit -- python train.py"),
+        OtherCommand("gbatch --gpus 1 python train.py", "roost submit -- COMMAND"),
         OtherCommand("gqueue", "roost tasks"),
-        OtherCommand("gcancel 12", "roost stop TASK", "it saves first; roost kill ends at once"),
-        OtherCommand("gjob 12", "roost why TASK"),
+        OtherCommand("gcancel 12", "roost stop TASK", "it saves first; `roost kill TASK` ends at once"),
+        OtherCommand("gjob 12", "roost why TASK", "also: `roost hold`, `release`, `logs`, `attach`"),
         OtherCommand("ginfo", "roost devices"),
         OtherCommand("gctl", "roost lab status"),
         OtherCommand("gflowd", "roost lab start", "the daemon starts automatically with the first task"),
         OtherCommand("daemon", "roost lab start", "the daemon starts automatically with the first task"),
     ),
     "slurm": (
-        OtherCommand("sbatch job.sh", "roost submit -- sh job.sh"),
-        OtherCommand("qsub job.sh", "roost submit -- sh job.sh"),
+        OtherCommand("sbatch --mem 8G job.sh", "roost submit -- COMMAND"),
+        OtherCommand("qsub job.sh", "roost submit -- COMMAND"),
         OtherCommand("enqueue", "roost submit CONFIG"),
-        OtherCommand("srun python train.py", "roost lease --gpus 1 -- python train.py"),
+        OtherCommand(
+            "srun --gres=gpu:2 python train.py",
+            "roost lease -- COMMAND",
+            "with one GPU unless `--gpus` says more",
+        ),
         OtherCommand("salloc", "roost lease --gpus 1"),
         OtherCommand("squeue -u me", "roost tasks"),
         OtherCommand("qstat", "roost tasks"),
         OtherCommand("queue", "roost tasks"),
         OtherCommand("jobs", "roost tasks"),
         OtherCommand("ps", "roost tasks"),
-        OtherCommand("status", "roost tasks", "of the runs of a folder: roost ls"),
+        OtherCommand("status", "roost tasks", "of the runs of a folder: `roost ls`"),
         OtherCommand("sacct", "roost tasks --all"),
-        OtherCommand("scancel 12", "roost stop TASK", "it saves first; roost kill ends at once"),
-        OtherCommand("qdel 12", "roost stop TASK", "it saves first; roost kill ends at once"),
-        OtherCommand("cancel 12", "roost stop TASK", "it saves first; roost kill ends at once"),
-        OtherCommand("abort 12", "roost stop TASK", "it saves first; roost kill ends at once"),
-        OtherCommand("scontrol show job 12", "roost why TASK", "also: roost hold, release, priority, drain"),
-        OtherCommand("explain", "roost why TASK", "of a setting: roost run CONFIG --explain KEY"),
+        OtherCommand("scancel 12", "roost stop TASK", "it saves first; `roost kill TASK` ends at once"),
+        OtherCommand("qdel 12", "roost stop TASK", "it saves first; `roost kill TASK` ends at once"),
+        OtherCommand("cancel 12", "roost stop TASK", "it saves first; `roost kill TASK` ends at once"),
+        OtherCommand("abort 12", "roost stop TASK", "it saves first; `roost kill TASK` ends at once"),
+        OtherCommand(
+            "scontrol show job 12", "roost why TASK", "also: `roost hold`, `release`, `priority`, `drain`"
+        ),
+        OtherCommand("explain", "roost why TASK", "of a setting: `roost run CONFIG --explain KEY`"),
         OtherCommand("sstat 12", "roost show PACKAGE"),
-        OtherCommand("sprio", "roost why TASK"),
+        OtherCommand("sprio", "roost why TASK", "its priority, and how many tasks are ahead of it"),
         OtherCommand("sinfo", "roost devices"),
         OtherCommand("sattach 12", "roost attach TASK"),
     ),
@@ -137,53 +167,6 @@ OTHER_COMMANDS = {
 }
 """The commands of other tools by the section of the page that shows them."""
 
-_RESUME = "a run is resumed by `roost continue PACKAGE`"
-_SWEEP = "several values make a sweep: `roost submit CONFIG seed=0..4`"
-_DEVICES = "write `-DDP --devices 2`"
-OTHER_OPTIONS = {
-    **dict.fromkeys(
-        ("--ckpt_path", "--ckpt-path", "--resume", "--load", "--checkpoint", "--auto-resume"), _RESUME
-    ),
-    **dict.fromkeys(("--resume_from_checkpoint", "--resume-from-checkpoint", "--start_iter"), _RESUME),
-    **dict.fromkeys(("-m", "--multirun", "--sweep"), _SWEEP),
-    "--array": "an array is a sweep: `roost submit CONFIG seed=0..4`",
-    **dict.fromkeys(("--cfg", "--config-dump"), "write `--print-config`"),
-    **dict.fromkeys(
-        ("--config-name", "--config-path", "--config-dir", "--config-file", "--cfg-path"), "write `-c CONFIG`"
-    ),
-    **dict.fromkeys(("--fast_dev_run", "--dry-run", "--dry_run", "--dryrun"), "use `roost check CONFIG`"),
-    **dict.fromkeys(("--nproc_per_node", "--nproc-per-node", "--num_processes", "--num-processes"), _DEVICES),
-    **dict.fromkeys(
-        ("--num-gpus", "--num_gpus", "--ngpu", "--ngpus", "--multi_gpu", "--multi-gpu"), _DEVICES
-    ),
-    **dict.fromkeys(
-        ("--nnodes", "--num_nodes", "--num_machines", "--nodes"),
-        "write `--num-nodes 2 --rendezvous HOST:PORT`",
-    ),
-    **dict.fromkeys(("--cpu", "--use_cpu"), "write `-CPU`"),
-    **dict.fromkeys(("--dependency", "--depends-on", "--depends_on"), "write `--after TASK`"),
-    **dict.fromkeys(("--time", "--time-min", "--walltime"), "write `--time-limit 11h30m`"),
-    **dict.fromkeys(("--gres", "--gpus-per-node", "--gpus-per-task"), "write `--gpus 2`"),
-    **dict.fromkeys(("--mem", "--mem-per-gpu", "--gpu-memory"), "memory of a card: `-m 20GB`"),
-    "--cpus-per-task": "write `--cpus 4`",
-    **dict.fromkeys(("--job-name", "--run_name", "--run-name", "--exp_name"), "write `--name NAME`"),
-    **dict.fromkeys(
-        ("--output", "--error", "--open-mode"), "the output is in the package: `roost logs PACKAGE`"
-    ),
-    "--nice": "write `--priority -1`",
-    "--hold": "use `roost hold TASK`",
-    "--requeue": "write `--retry 3`",
-    **dict.fromkeys(("--mail-type", "--mail-user"), "notices are set up once: `roost notices`"),
-    **dict.fromkeys(
-        ("--partition", "--account", "--qos", "--constraint"), "a lab has one queue: leave it out"
-    ),
-    "--exclusive": "write `--whole`",
-    **dict.fromkeys(
-        ("--output_dir", "--output-dir", "--work-dir", "--work_dir", "--logdir"), "write save_root=FOLDER"
-    ),
-}
-"""Options of other tools, and what to write here; an option that is a setting's name need not be listed."""
-
 
 def command_hint(name: str, arguments: Sequence[str]) -> str | None:
     """Returns what to type for a command that roost does not have; None if no tool has it.
@@ -191,81 +174,51 @@ def command_hint(name: str, arguments: Sequence[str]) -> str | None:
     Args:
         name: The unknown command.
         arguments: Those after it: a single one, or the value of ``--config``, takes the place of the word in
-            capitals.
+            capitals; for a command of a queue, its options are translated.
     """
-    if name.endswith(".py"):
-        return f"type `roost submit -- {shlex.join(['python', name, *arguments])}`"
-    if name.endswith((".yaml", ".yml", ".json")):
+    if batch_script.is_script(name):
+        return batch_script.queueing_advice([name, *arguments])
+    if name.endswith(_CONFIGS):
         return f"type `roost run {shlex.join([name, *arguments])}`"
+    if name == "python":
+        return batch_script.queueing_advice(["--", name, *arguments])
+    if name in _TOOLS and arguments:
+        return command_hint(arguments[0], arguments[1:])
     for section, rows in OTHER_COMMANDS.items():
         for row in rows:
             if row.typed.split()[0] == name:
-                note = f" ({row.note})" if row.note else ""
-                return f"type `{_filled(row.here, arguments)}`{note}; {PAGE}#{section}"
+                line, note = _filled(row, arguments)
+                return f"{format_hint(line, note)}; {PAGE}#{section}"
     return None
 
 
-def _filled(line: str, arguments: Sequence[str]) -> str:
+def _filled(row: OtherCommand, arguments: Sequence[str]) -> tuple[str, str]:
+    """Returns the command line with what was typed, and the note."""
+    if row.here.endswith(_COMMAND):
+        line, left_out = batch_script.command_line(row.here.split()[1], arguments)
+        return line, "; ".join(filter(None, [row.note, left_out]))
     own = [one for one in arguments if one not in ("-c", "--config")]
-    words = line.split()
+    words = row.here.split()
     places = [word for word in words if word in _PLACES]
-    if len(own) != 1 or own[0].startswith("-") or own[0].endswith(".py") or len(places) != 1:
-        return line
-    return " ".join(shlex.quote(own[0]) if word == places[0] else word for word in words)
+    if len(own) != 1 or own[0].startswith("-") or batch_script.is_script(own[0]) or len(places) != 1:
+        return row.here, row.note
+    if own[0].endswith(_CONFIGS) and places != ["CONFIG"]:
+        return row.here, row.note  # a config is no package
+    return " ".join(shlex.quote(own[0]) if word == places[0] else word for word in words), row.note
 
 
-def option_hint(option: str, arguments: Sequence[str], known: Collection[str]) -> str | None:
-    """Returns what to write for an option that a command does not have; None if nothing is known.
+def option_hint(option: str, arguments: Sequence[str], command: click.Command) -> str | None:
+    """Returns what to write for an option that a command does not have, or how to queue the script among its
+    arguments; None if nothing is known.
 
     Args:
         option: The unknown option, with its dashes.
         arguments: All arguments of the command.
-        known: The command's options.
+        command: The command.
     """
-    script = next((at for at, one in enumerate(arguments) if one.endswith((".py", ".sh"))), None)
-    if script is not None:
-        program = "python" if arguments[script].endswith(".py") else "sh"
-        return f"a program is queued as it is: `roost submit -- {shlex.join([program, *arguments[script:]])}`"
-    if option in OTHER_OPTIONS:
-        return OTHER_OPTIONS[option]
-    name = option.lstrip("-").replace("-", "_")
-    if not option.startswith("--") or f"--{name.replace('_', '-')}" in known:
-        return None
-    meant = _settings_named(name, arguments)
-    value = _value_after(option, arguments)
-    if meant:
-        return "a setting is written without dashes: " + " or ".join(f"{key}={value}" for key in meant)
-    return None
-
-
-def _value_after(option: str, arguments: Sequence[str]) -> str:
-    for at, one in enumerate(arguments):
-        if one.startswith(f"{option}="):
-            return shlex.quote(one.partition("=")[2])
-        if one == option and at + 1 < len(arguments) and not arguments[at + 1].startswith("--"):
-            return shlex.quote(arguments[at + 1])
-    return "VALUE"
-
-
-def _settings_named(name: str, arguments: Sequence[str]) -> list[str]:
-    """Returns the settings of that name, or which another tool calls so, in the config or package among the
-    arguments; else in a config with one optimizer ``main``."""
-    from roost.config import layers, settings
-    from roost.config.other_tools import synonyms
-
-    known = list(settings.known_keys({"optimizers": {"main": {}}}))
-    known.append("optimizers.main.lr")
-    for one in arguments:
-        path = Path(one) / "args.json" if Path(one).is_dir() else Path(one)
-        if path.suffix in (".yaml", ".yml", ".json") and path.is_file():
-            try:
-                config = layers.load(path)
-            except (RoostError, OSError):
-                break
-            known = [*dict.fromkeys([*settings.known_keys(config.values), *config.provenance])]
-            break
-    if name in known:
-        return [name]
-    meant = synonyms.find_setting(name, known)
-    found = [meant] if meant is not None else synonyms.nested_keys(name, known)
-    return found if len(found) <= 3 else []
+    scripts = [at for at, one in enumerate(arguments) if batch_script.is_script(one)]
+    if scripts and command.name in ("run", "submit", "check"):
+        typed = arguments[scripts[0] :]
+        found = other_options.translate_options(arguments, other_options.load_command("submit"))
+        return batch_script.queueing_advice(arguments if found.rest == [*typed] else typed)
+    return other_options.option_hint(option, arguments, command)

@@ -203,6 +203,10 @@ def test_a_package_whose_name_looks_like_a_setting_goes_on(here: Lab) -> None:
         (["--after", "nobody", "--", "true"], NotFound, "nobody"),
         (["--priority", "9999999", "--", "true"], UsageError, "9999999"),
         (["--gpus", "3", "--", "true"], Refused, "3 cards.* 2 "),
+        (["c.yaml", "-d", "afterok:12"], UsageError, "-d: .*--after 12"),
+        (["c.yaml", "-d", "singleton"], UsageError, "-d: .*--after TASK"),
+        (["c.yaml", "-m", "lr=1,2"], UsageError, "-m: .*roost submit CONFIG lr=1,2"),
+        (["-c", "4", "a=1"], NotFound, "--cpus 4"),
     ],
 )
 def test_misuse(here: Lab, typed: list[str], error: type[RoostError], said: str, messages: Messages) -> None:

@@ -11,6 +11,7 @@ import click
 
 from roost.base.errors import NotFound, UsageError
 from roost.base.text.suggestions import closest_match
+from roost.cli import batch_script
 from roost.cli.options.config_help import ConfigCommand, config_options
 from roost.cli.options.device_option import device_options
 from roost.cli.options.follow_options import follow_or_detach, terminal_options
@@ -101,15 +102,8 @@ def config_and_overrides(
             typed = f"roost {command} {shlex.join(['config.yaml', *arguments])}"
             raise UsageError("no config is named", fix=f"type `{typed}`")
         config, arguments = Path(arguments[0]), arguments[1:]
-    if config.suffix in (".py", ".sh"):
-        program = "python" if config.suffix == ".py" else "sh"
-        typed = shlex.join([program, str(config), *arguments])
-        raise UsageError(
-            "is a program and no config",
-            setting="CONFIG",
-            received=str(config),
-            fix=f"queue it as it is by `roost submit -- {typed}`, or write a config: docs/coming-from.md",
-        )
+    if batch_script.is_script(config.name):
+        raise batch_script.script_error(str(config), [str(config), *arguments])
     found = _configs(config if config.is_dir() else config.parent)
     if config.is_dir() and not (config / "args.json").is_file():
         fix = (
@@ -127,6 +121,8 @@ def config_and_overrides(
             if meant is not None
             else "change to the folder of the project, or create one: roost new my-project"
         )
+        if str(config).isdecimal():  # -c of Slurm
+            fix = f"cores are written --cpus {config}"
         raise NotFound("there is no such config", received=str(config), fix=fix)
     return config, arguments
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 import shutil
 import sys
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from roost.base.errors import Refused, UsageError
-from roost.cli import terminal
+from roost.cli import batch_script, terminal
 from roost.cli.commands.continue_ import package_and_overrides
 from roost.cli.options.config_help import ConfigCommand, config_options
 from roost.cli.options.resource_options import take_task_options, task_options
@@ -49,8 +48,7 @@ class _SubmitCommand(ConfigCommand):
         except click.NoSuchOption as error:
             from roost.cli import other_commands
 
-            known = [flag for one in self.params for flag in one.opts]
-            found = other_commands.option_hint(error.option_name, typed, known)
+            found = other_commands.option_hint(error.option_name, typed, self)
             if found is not None:
                 raise click.UsageError(f"No such option {error.option_name!r}; {found}", ctx) from None
             hint = "A command is written after --: roost submit -- python train.py --epochs 3"
@@ -102,6 +100,7 @@ def _submit(
 ) -> NewTasks | int:
     """Queues the tasks; returns them, or the exit code of a check that failed."""
     _require_quoted_begin(options["begin"], arguments)
+    _require_no_dependency(options["description"])
     requested, overrides = take_task_options(options)
     if typed is not None:
         _require_absent(options, ["config", "project", "tuning", "check", "force"], "a command")
@@ -170,12 +169,24 @@ def _require_quoted_begin(begin: str | None, arguments: Sequence[str]) -> None:
 
 def _require_no_command(config: Path, arguments: Sequence[str]) -> None:
     """Refuses a command that is typed without ``--``: 'no such config' would be misleading."""
-    is_script = config.suffix in (".py", ".sh")
-    if is_script or (not config.exists() and shutil.which(config)):
-        program = ["python"] if config.suffix == ".py" else ["sh"] if is_script else []
-        typed = shlex.join([*program, *arguments])
-        what = "is not a config; a command is written after --"
-        raise UsageError(what, received=str(config), fix=f"type `roost submit -- {typed}`")
+    if batch_script.is_script(config.name):
+        raise batch_script.script_error(str(config), arguments)
+    if not config.exists() and shutil.which(config):
+        what = "is a program and no config; a command is written after --"
+        fix = batch_script.queueing_advice(["--", *arguments])
+        raise UsageError(what, setting="CONFIG", received=str(config), fix=fix)
+
+
+def _require_no_dependency(description: str | None) -> None:
+    """Refuses a dependency of Slurm after ``-d``, which would be a text without any effect."""
+    from roost.cli.other_options import find_row
+
+    if description is None or not re.match(r"(after\w*|singleton)(:|$)", description):
+        return
+    row = find_row("--dependency", command)
+    what = "is a text about the task here, and no dependency"
+    advice = "--after TASK" if row is None else row.written(description)
+    raise UsageError(what, setting="-d", received=description, fix=f"write `{advice}`")
 
 
 def _submit_continue(arguments: tuple[str, ...], options: dict[str, Any], requested: TaskOptions) -> NewTasks:

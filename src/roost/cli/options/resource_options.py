@@ -101,6 +101,9 @@ def take_task_options(options: dict[str, Any]) -> tuple[TaskOptions, tuple[str, 
         )
     if cpu:
         values["gpus"] = 0
+    if "=" in (values["memory_mb"] or ""):  # -m of Hydra
+        fix = f"leave out -m: several values are a sweep: `roost submit CONFIG {values['memory_mb']}`"
+        raise UsageError("is the memory of a card here", setting="-m", received=values["memory_mb"], fix=fix)
     for name, least_mb in _MEMORY_OPTIONS.items():
         if values[name] is not None:
             values[name] = parse_memory(values[name], setting=OPTIONS_OF_OTHER_NAMES[name], min_mb=least_mb)

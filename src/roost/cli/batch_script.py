@@ -1,0 +1,82 @@
+"""Scripts that are typed where roost takes a config: the command line that queues one, with the options of
+its ``#SBATCH`` lines."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from roost.base.errors import UsageError
+
+_PROGRAMS = {".py": "python", ".sh": "bash", ".bash": "bash", ".slurm": "bash", ".sbatch": "bash"}
+"""The program that runs a script, by suffix."""
+_DIRECTIVE = "#SBATCH"
+_MAX_CHARACTERS = 1 << 16
+
+
+def is_script(name: str) -> bool:
+    """Whether a file is a script by its name."""
+    return Path(name).suffix in _PROGRAMS
+
+
+def queueing_advice(arguments: Sequence[str]) -> str:
+    """Returns the command line of `roost submit` for a script or program of the user, and what it leaves out.
+
+    Args:
+        arguments: As typed: options of another tool, then the script or the program with its arguments.
+    """
+    from roost.cli.other_options import format_hint
+
+    return format_hint(*command_line("submit", arguments))
+
+
+def command_line(name: str, arguments: Sequence[str]) -> tuple[str, str]:
+    """Returns the command line of `roost submit` or `roost lease` for the same, and a note on what it leaves
+    out."""
+    from roost.cli.other_options import load_command, translate_options
+
+    command = load_command(name)
+    found = translate_options(arguments, command)
+    program, notes = found.rest or ["COMMAND"], list[str]()
+    if is_script(program[0]):
+        if directives := _directives(Path(program[0])):
+            found = translate_options([*directives, *arguments], command)
+            notes = [f"its {_DIRECTIVE} lines are comments here"]
+        program = [_PROGRAMS[Path(program[0]).suffix], *program]
+    notes += [f"there is nothing like {' '.join(found.left_out)}"] if found.left_out else []
+    return shlex.join(["roost", name, *found.words, "--", *program]), "; ".join(notes)
+
+
+def script_error(script: str, arguments: Sequence[str]) -> UsageError:
+    """Returns the error for a script in the place of a config.
+
+    Args:
+        script: As typed.
+        arguments: The command line from the script on.
+    """
+    return UsageError(
+        "is a program and no config",
+        setting="CONFIG",
+        received=script,
+        fix=f"{queueing_advice(arguments)}, or write a config: docs/coming-from.md",
+    )
+
+
+def _directives(script: Path) -> list[str]:
+    """Returns the words of the ``#SBATCH`` lines of a script; none if it cannot be read."""
+    try:
+        with script.open(errors="replace") as file:
+            text = file.read(_MAX_CHARACTERS)
+    except OSError:
+        return []
+    words: list[str] = []
+    for line in text.splitlines():
+        if line.strip() and not line.startswith("#"):
+            break  # as in Slurm: those after the first command are not read
+        if line.startswith(f"{_DIRECTIVE} "):
+            try:
+                words += shlex.split(line.removeprefix(_DIRECTIVE), comments=True)
+            except ValueError:  # an open quote
+                continue
+    return words
