@@ -15,6 +15,7 @@ from msgspec import Meta, Struct
 
 from roost.base.strategy import StrategyName
 from roost.base.text.byte_sizes import format_memory
+from roost.base.text.counts import format_cores
 
 HIGHEST_PRIORITY = 1_000_000
 MAX_CARDS = 4096
@@ -112,7 +113,7 @@ class ResourceRequest(Struct, frozen=True, kw_only=True, gc=False, cache_hash=Tr
     @property
     def cores_text(self) -> str:
         """The cores as ``2 cores``; empty if none are requested."""
-        return f"{self.cores} core{'s' if self.cores > 1 else ''}" if self.cores else ""
+        return format_cores(self.cores) if self.cores else ""
 
     @property
     def host_texts(self) -> list[str]:

@@ -37,6 +37,8 @@ from typing import (
 
 from roost.base.system import process_identity
 
+LIVE_STATES = ("starting", "running")
+ENDED_STATES = ("succeeded", "failed", "stopped", "crashed")
 SESSION_FORMAT = 1
 
 _T = TypeVar("_T")

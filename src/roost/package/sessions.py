@@ -19,7 +19,13 @@ import msgspec
 from roost.base import durable, safe_read
 from roost.base.system import mounts, process_identity
 from roost.package.kinds import TaskKind
-from roost.package.session_schema import SESSION_FORMAT, SessionRecord, SessionRequest, process_fields
+from roost.package.session_schema import (
+    LIVE_STATES,
+    SESSION_FORMAT,
+    SessionRecord,
+    SessionRequest,
+    process_fields,
+)
 
 INITIALIZED = "initialized"
 """The reason in the record of a session that only saved step 0 (``--initialize``); its exit code is 0."""
@@ -64,8 +70,13 @@ class Session:
         if not fields or self.damage is not None:
             return "crashed"  # its files, or the whole package, were removed
         state = str(fields.get("state", "starting"))  # a record of another program may have none
-        is_live = state in ("starting", "running")
-        return "crashed" if is_live and _is_gone(fields, self.lock, self.record is not None) else state
+        recorded_live = state in LIVE_STATES
+        return "crashed" if recorded_live and _is_gone(fields, self.lock, self.record is not None) else state
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the session has not ended."""
+        return self.state in LIVE_STATES
 
     @property
     def state_shown(self) -> str:
@@ -83,7 +94,7 @@ class Session:
         Args:
             records: The package's folder of records: a session that has begun has a file there.
         """
-        if self.is_python or self.state in ("starting", "running"):
+        if self.is_python or self.is_live:
             return True
         return (records / f"{self.number}.jsonl").exists() or (
             self.record is not None and self.state != "failed"

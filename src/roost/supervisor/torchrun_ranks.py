@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Iterator
 
-from roost.package.session_schema import SessionRecord
+from roost.package.session_schema import LIVE_STATES, SessionRecord
 from roost.supervisor.exit_status import PEER_FAILED, SessionOutcome
 from roost.supervisor.session_record import SessionRecordFile
 
@@ -51,7 +51,7 @@ def failure_on_other_machine(own: SessionRecordFile, *, seconds: float) -> Sessi
             if is_own_failure and is_related:
                 error = f"{record.error}; on {record.host}, its output is in _output_node_{node}.txt"
                 return SessionOutcome(record.state, record["exit_code"], record["reason"], error)
-        have_ended = all(record.state not in ("starting", "running") for record in others.values())
+        have_ended = all(record.state not in LIVE_STATES for record in others.values())
         if have_ended or time.monotonic() > deadline:
             return None
         time.sleep(0.05)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from roost.cli.commands.devices import _host_row, _rows
+from roost.cli import terminal
+from roost.cli.commands.devices import _HEADER, _fit, _host_row, _rows
 from roost.operations.devices.devices import CardStatus, ForeignProcess, LeaseOnCard, TaskOnCard
 from roost.operations.devices.host_status import HostStatus
 from tests.cli.programs import roost
@@ -162,3 +163,20 @@ def test_a_list_that_is_given_twice_is_refused_and_nothing_is_changed() -> None:
     assert allowed() == [True, True]
     assert roost("devices", "-d", "0").returncode == 0
     assert allowed() == [True, False]
+
+
+def test_on_a_terminal_no_line_is_broken_within_a_word() -> None:
+    tasks = [TaskOnCard("01abcd", "try_lr-1e-3_seed-0", "running", 4000, "01ab")]
+    processes = [ForeignProcess(9, "bob", 512)]
+    busy = card(name="NVIDIA GeForce RTX 4090", drained=True, allowed=False, tasks=tasks, processes=processes)
+    rows = [*_rows(busy), *_rows(card(number=1, name="NVIDIA GeForce RTX 4090"))]
+    words = {word for row in rows for cell in row[6:] for word in cell.split()}
+    for width, header in (
+        (80, [name for name in _HEADER if name not in ("TEMP", "BUSY")]),
+        (100, [*_HEADER]),
+    ):
+        lines = terminal.format_table(*_fit(rows, width))
+        assert lines[0].split() == header and all(len(line) <= width for line in lines)
+        assert words <= {word for line in lines for word in line.split()}
+        assert [line[0] for line in lines if not line.startswith(" ")] == ["G", "0", "1"]
+    assert terminal.format_table(*_fit(rows, 200)) == terminal.format_table(_HEADER, rows)

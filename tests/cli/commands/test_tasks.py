@@ -71,7 +71,11 @@ def test_pending_tasks_are_shown_with_their_reason(lab: Lab, messages: Messages)
 
 @pytest.mark.parametrize(
     ("width", "names"),
-    [(132, "ID NAME STATE CARDS TIME PRIORITY REASON"), (80, "ID NAME STATE REASON")],
+    [
+        (132, "ID NAME STATE CARDS MEMORY TIME PRIORITY REASON"),
+        (80, "ID NAME STATE TIME REASON"),
+        (50, "ID NAME STATE REASON"),
+    ],
 )
 def test_on_a_terminal_columns_go_and_the_reason_stays(lab: Lab, width: int, names: str) -> None:
     with lab.store() as store:
@@ -84,8 +88,41 @@ def test_on_a_terminal_columns_go_and_the_reason_stays(lab: Lab, width: int, nam
         terminal.kill()
     header, row, *_ = shown.splitlines()
     assert code == 0 and header.split() == names.split()
-    assert len(row) == width and row.endswith("…") and f"{('one' * 30)[: width // 3 - 1]}…  pending" in row
-    assert "memory: very very very" in row
+    assert len(row) == width and row.endswith("…") and f"{('one' * 30)[: width // 4 - 1]}…  pending" in row
+    assert "memory: very ver" in row
+
+
+def test_the_host_is_no_card(lab: Lab) -> None:
+    with lab.store() as store:
+        need = ResourceRequest(cards=1, cores=4, host_memory_mb=2048)
+        store.submit(
+            [task(need=need, reason="a"), task(need=ResourceRequest(host_memory_mb=512), reason="b")]
+        )
+    header, first, second = cells(roost("tasks").stdout)
+    assert header[3:6] == ["CARDS", "MEMORY", "HOST"]
+    assert first[3:6] == ["1 card", "whole", "4 cores, 2.0 GB"] and second[3] == "512 MB"
+
+
+def test_at_80_columns_a_sweep_shows_its_time(lab: Lab) -> None:
+    with lab.store() as store:
+        asked = {"need": ResourceRequest(cards=1), "reason": "cards: " + "all are taken " * 9}
+        sweep = [task(name=f"try_lr-1e-{n}", sweep="7sweep", **asked) for n in (1, 2, 3)]
+        store.submit(sweep)
+        store.transition(store.start(store.task(sweep[0].id), [], None), SUCCEEDED)
+    terminal = Terminal("tasks", COLUMNS="80", NO_COLOR="1")
+    try:
+        code, shown = terminal.end()
+    finally:
+        terminal.kill()
+    header, row, *_ = shown.splitlines()
+    assert code == 0 and header.split() == ["ID", "NAME", "STATE", "TIME", "REASON"]
+    assert "2 pending, 1 succeeded" in row and "cards: all" in row
+
+
+def test_the_user_as_squeue_names_it(lab: Lab) -> None:
+    with lab.store() as store:
+        store.submit([task(user="ada"), task(user="bob")])
+    assert [row["user"] for row in json.loads(roost("tasks", "-u", "bob", "--json").stdout)] == ["bob"]
 
 
 def test_which_tasks_make_room_for_others(lab: Lab) -> None:
@@ -138,6 +175,7 @@ def test_the_json_of_a_part_says_how_many_ended_tasks_it_leaves_out(lab: Lab) ->
     found = json.loads(said.stdout)
     left_out = {"pending": 0, "ended": 4, "fix": "roost tasks --all --json"}
     assert found[-1]["left_out"] == left_out and not any("left_out" in one for one in found[:-1])
+    assert "4 more ended: --all" in said.stderr
     (lab.folder / "history").write_text(said.stdout)
     assert roost("simulate", lab.folder / "history", "--cards", "1x24GB").returncode == 0, "as before"
     whole = json.loads(roost("tasks", "--all", "--json").stdout)

@@ -10,6 +10,7 @@ from roost.lab.policy.queue_order import (
     TaskGroup,
     UserCharges,
     by_age,
+    count_ahead,
     first_in_line,
     first_of_each_user,
 )
@@ -158,3 +159,31 @@ def test_who_is_told_already_stands_in_nobodys_way() -> None:
 
     queue.offer_tasks(UserCharges(count), choose, lambda one, _: seen.append(one.id) or 1.0)
     assert seen == ["b"]
+
+
+def test_the_places_are_those_of_the_order() -> None:
+    rules = Rules(longest_wait=5000.0, longest_wait_of_several=2000.0)
+    tasks = [
+        task(
+            f"{number:02}",
+            submitted=NOW - (number * 1187) % 7000,
+            priority=number % 3,
+            opportunistic=number % 4 == 0,
+            gpus=1 + number % 2,
+        )
+        for number in range(40)
+    ]
+    places = count_ahead(tasks, NOW, rules)
+    assert "".join(sorted(places, key=places.__getitem__)) == order(*tasks)
+    assert sorted(places.values()) == list(range(40))
+
+
+def test_a_task_that_waits_for_something_else_has_no_place() -> None:
+    tasks = [
+        task("a", submitted=NOW - 9),
+        task("b", submitted=NOW - 8, held=True),
+        task("c", submitted=NOW - 7, reason="dependency: waits"),
+        task("d", submitted=NOW - 6, reason="cards: none"),
+    ]
+    assert count_ahead(tasks, NOW, Rules()) == {"a": 0, "d": 1}
+    assert count_ahead([*tasks, task("e", user="other")], NOW, Rules()) == {}

@@ -26,7 +26,7 @@ from roost.operations.queue.list_tasks import (
     count_hidden,
     group_sweeps,
     list_tasks,
-    needs_daemon,
+    wait_without_daemon,
 )
 from roost.package import live_progress
 from tests.lab.labs import Lab
@@ -159,9 +159,9 @@ def test_pending_tasks_without_a_daemon(lab: Lab) -> None:
     one = task()
     with lab.store() as store:
         store.submit([one])
-        assert needs_daemon(list_tasks())
+        assert wait_without_daemon(list_tasks())
         end(store, one.id, SUCCEEDED)
-    assert not needs_daemon(list_tasks())
+    assert not wait_without_daemon(list_tasks())
 
 
 def test_of_those_that_wait_the_first_ones_and_whole_sweeps(lab: Lab) -> None:

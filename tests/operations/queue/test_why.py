@@ -171,3 +171,13 @@ def test_a_task_that_can_never_start_can_be_removed(lab: Lab, is_stopped: bool) 
             store.request_stop(first.id, "stop")
     (found,) = why(last.id)
     assert ("`roost stop" in found.why) == is_stopped
+
+
+def test_the_priority_and_how_many_tasks_are_ahead(lab: Lab) -> None:
+    with lab.store() as store:
+        tasks = [task(priority=priority, reason="cards: none") for priority in (0, 5, 0, 0)]
+        store.submit([*tasks, task(held=True, priority=9)])
+    found = [why(one.id)[0] for one in tasks]
+    assert [(one.priority, one.ahead) for one in found] == [(0, 1), (5, 0), (0, 2), (0, 3)]
+    assert "priority 5, no task is ahead of it" in found[1].why
+    assert "priority 0, 1 task is ahead of it" in found[0].why and "3 tasks are ahead" in found[3].why

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from roost.base.system import cpu_cores
+from roost.base.text.counts import format_cores
 
 _TASKS = Path("/proc/self/task")
 _BUSY_SHARE = 0.3
@@ -74,4 +75,4 @@ def format_busy(time: CpuTime, *, threads: int) -> str:
 def format_load() -> str:
     """Returns the load of the machine in words: ``load 11.0 on 2 cores``."""
     cores = cpu_cores.usable_cores()
-    return f"load {os.getloadavg()[0]:.1f} on {cores} core{'s' * (cores != 1)}"
+    return f"load {os.getloadavg()[0]:.1f} on {format_cores(cores)}"

@@ -2,6 +2,7 @@
 
 byte_sizes: sizes of files and memory
 durations: durations
+counts: numbers of things
 timestamps: times, parsed and formatted
 word_list: lists of names
 suggestions: suggestions for misspelled names

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from roost.base.errors import UsageError
 from roost.base.text.byte_sizes import format_memory, parse_memory
+from roost.base.text.counts import format_cores
 from roost.base.text.timestamps import format_clock
 from roost.cli import terminal
 
@@ -18,6 +23,8 @@ if TYPE_CHECKING:
     from roost.operations.devices.host_status import HostStatus
 
 _HEADER = ("GPU", "MODEL", "USED", "OF", "BUSY", "TEMP", "STATE", "WHO")
+_MIN_WRAPPED = 40
+"""Characters that the last two columns have together, if they need so many, before others are left out."""
 
 
 class _TaskCountType(click.IntRange):
@@ -34,24 +41,16 @@ def _require_once(ctx: click.Context, param: click.Parameter, value: tuple[str, 
     if len(value) > 1:
         fix = f"write all in one list: -d {','.join(dict.fromkeys(value))}"
         raise UsageError("is given several times", setting="-d", received=" ".join(value), fix=fix)
-    return _without_cpu(value[0]) if value else None
+    if not value:
+        return None
+    from roost.operations.devices.devices import without_cpu
+
+    if (cards := without_cpu(value[0], setting="-d")) != value[0]:
+        terminal.print_status("-1 is the CPU, which tasks may always use")
+    return cards
 
 
-_CPU = "-1"
 _NUMBER, _NUMBERS = re.compile(r"-?\d+"), re.compile(r"-?\d+(,-?\d+)*")
-
-
-def _without_cpu(allowed: str) -> str:
-    """Returns a list of cards without the CPU, which DLNest lists as -1."""
-    entries = allowed.split(",")
-    if _CPU not in entries:
-        return allowed
-    cards = [one for one in entries if one != _CPU]
-    if not cards:
-        fix = "use `roost drain all` to start no further task on any card"
-        raise UsageError("tasks need at least one card", setting="-d", received=allowed, fix=fix)
-    terminal.print_status("-1 is the CPU, which tasks may always use")
-    return ",".join(cards)
 
 
 class _DevicesCommand(click.Command):
@@ -140,7 +139,8 @@ def command(
         terminal.print_json(shown)
         return 0
     rows = [*(row for card in shown.cards for row in _rows(card)), _host_row(shown.host)]
-    for line in terminal.format_table(_HEADER, rows):
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    for line in terminal.format_table(*((_HEADER, rows) if width is None else _fit(rows, width))):
         click.echo(line)
     for_tasks = _format_host(shown.host.cores, shown.host.memory_mb)
     if not shown.cards:
@@ -152,6 +152,32 @@ def command(
         f"kept free on each card: {format_memory(shown.keep_free_mb)}; for tasks: {for_tasks}"
     )
     return 0
+
+
+def _fit(rows: Sequence[Sequence[str]], width: int) -> tuple[Sequence[str], list[list[str]]]:
+    """Returns header and rows for a terminal: STATE and WHO are continued in further rows, so that no line is
+    broken within a word; TEMP and BUSY are left out where these two would be too narrow."""
+    columns = dict(zip(_HEADER, zip(*rows, strict=True), strict=True))
+    states, users = columns.pop("STATE"), columns.pop("WHO")
+    wanted = min(_MIN_WRAPPED, sum(max(map(len, column)) for column in (states, users)))
+    for dropped in ("TEMP", "BUSY", ""):
+        free = width - sum(max(map(len, (name, *cells))) + 2 for name, cells in columns.items() if any(cells))
+        if free >= wanted or not dropped:
+            break
+        del columns[dropped]
+    free = max(free, _MIN_WRAPPED // 2)
+    state_width = min(max(map(len, states)), free // 3 if any(users) else free)
+    user_width = free - (state_width + 2 if state_width else 0)
+    fitted = []
+    for *cells, state, user in zip(*columns.values(), states, users, strict=True):
+        for line in zip_longest(_wrap(state, state_width), _wrap(user, user_width), fillvalue=""):
+            fitted.append([*cells, *line])
+            cells = [""] * len(columns)
+    return (*columns, "STATE", "WHO"), fitted
+
+
+def _wrap(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, width, break_on_hyphens=False) if text else [""]
 
 
 def _rows(card: CardStatus) -> Iterator[list[str]]:
@@ -189,7 +215,7 @@ def _host_row(host: HostStatus) -> list[str]:
 
 def _format_host(cores: int, mb: int | None = None) -> str:
     memory = [] if mb is None else [format_memory(mb)]
-    return ", ".join([f"{cores} core{'s' * (cores != 1)}", *memory])
+    return ", ".join([format_cores(cores), *memory])
 
 
 def _state(card: CardStatus) -> str:

@@ -11,16 +11,19 @@ from typing import TYPE_CHECKING
 import click
 
 from roost.base.text.byte_sizes import format_memory
+from roost.base.text.counts import format_cores
 from roost.cli import terminal
 
 if TYPE_CHECKING:
     from roost.operations.queue.list_tasks import Sweep, TaskRow
 
-_HEADER = ("ID", "NAME", "STATE", "CARDS", "MEMORY", "TIME", "PROGRESS", "PRIORITY", "REASON")
-_DROPPED_COLUMNS = (("MEMORY",), ("PRIORITY",), ("TIME",), ("CARDS",), ("PROGRESS",))
-"""Columns that are left out on a narrow terminal, in this order, until the rest fits."""
-_MIN_REASON = 40
-"""Characters of the last column that stay visible when it is truncated."""
+_HEADER = ("ID", "NAME", "STATE", "CARDS", "MEMORY", "HOST", "TIME", "PROGRESS", "PRIORITY", "REASON")
+_DROPPED_COLUMNS = (
+    (40, (("MEMORY",), ("HOST",), ("PRIORITY",), ("CARDS",))),
+    (16, (("PROGRESS",), ("TIME",))),
+)
+"""Columns that are left out on a narrow terminal, in this order, until so many characters of the last column
+are visible."""
 _CARD_CHARACTERS = 12
 """Characters of the UUID of a card that no longer exists: enough to distinguish the cards of a machine."""
 _MAX_PENDING = 50
@@ -38,7 +41,7 @@ _STATES = ("pending", "starting", "running", "stopping", "succeeded", "failed", 
     type=click.Choice(_STATES),
     help="Only tasks in this state; can be repeated.",
 )
-@click.option("--user", help="Only tasks of this user.")
+@click.option("-u", "--user", help="Only tasks of this user.")
 @click.option("--each", is_flag=True, help="A line for each task of a sweep, not one for the sweep.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, with each task separately.")
 def command(all_of_them: bool, states: tuple[str, ...], user: str | None, each: bool, as_json: bool) -> int:
@@ -46,17 +49,19 @@ def command(all_of_them: bool, states: tuple[str, ...], user: str | None, each: 
 
     ID is the beginning of the id that identifies the task. NAME is the name of the package, or the command
     line. CARDS are the cards of a running task, with the numbers of `roost devices`, or how many a pending
-    task requests; then its cores and its memory of the host, if it requests them. TIME is how long a task
-    has waited or run; of a sweep, from submission to the end of its last task. PROGRESS is the step of a
-    training and its remaining time.
+    task requests; MEMORY is what it has of each. HOST are the cores and the memory of the machine that it
+    requests. TIME is how long a task has waited or run; of a sweep, from submission to the end of its last
+    task. PROGRESS is the step of a training and its remaining time.
     PRIORITY also shows that an opportunistic task yields its cards to others.
 
     On a narrow terminal columns are left out, but never REASON. A sweep counts as one of the 50; --json has
-    all pending tasks. Where it leaves out ended tasks, its last task has the key left_out with their number.
+    all pending tasks. Where it leaves out ended tasks, its last task has the key left_out with their number,
+    and a line on stderr says so.
     If tasks wait and their daemon was killed or went down with the machine, the daemon is started.
 
     \b
     roost tasks
+    roost tasks -u ada
     roost tasks --all --state failed --state crashed
     roost tasks --each --json
     """
@@ -79,6 +84,7 @@ def command(all_of_them: bool, states: tuple[str, ...], user: str | None, each: 
             left_out = {"pending": hidden[0], "ended": hidden[1], "fix": "roost tasks --all --json"}
             encoded[-1] = {**msgspec.to_builtins(rows[-1]), "left_out": left_out}
         sys.stdout.write(terminal.encode_json(msgspec.json.encode(encoded)) + "\n")
+        _report_hidden(hidden)
         report_lost_daemon(rows)
         return 0
     if not rows:
@@ -87,19 +93,23 @@ def command(all_of_them: bool, states: tuple[str, ...], user: str | None, each: 
         return 0
     now = time.time()
     sys.stdout.write("\n".join(_table(rows if each else group_sweeps(rows), now, card_numbers(rows))) + "\n")
-    counts = zip(hidden, ("pending", "ended"), strict=True)
-    more = [f"{count:,} more {what}" for count, what in counts if count > 0]
-    if more:
-        terminal.print_status(f"… and {' and '.join(more)}: --all")
+    _report_hidden(hidden)
     report_lost_daemon(rows)
     return 0
 
 
+def _report_hidden(hidden: tuple[int, int]) -> None:
+    counts = zip(hidden, ("pending", "ended"), strict=True)
+    more = [f"{count:,} more {what}" for count, what in counts if count > 0]
+    if more:
+        terminal.print_status(f"… and {' and '.join(more)}: --all")
+
+
 def report_lost_daemon(rows: Sequence[TaskRow]) -> None:
     """Starts the daemon for tasks that wait for one which was lost, and says so."""
-    from roost.operations.queue.list_tasks import needs_daemon
+    from roost.operations.queue.list_tasks import wait_without_daemon
 
-    if not needs_daemon(rows):
+    if not wait_without_daemon(rows):
         return
     from roost.operations import lab  # 10 ms, which a list with a daemon saves
 
@@ -119,10 +129,12 @@ def _table(rows: Sequence[TaskRow | Sweep], now: float, numbers: Mapping[str, in
     # A line that wraps makes a table unreadable; --json has everything.
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     if width is not None:
-        columns["NAME"] = [terminal.truncate(name, width // 3) for name in columns["NAME"]]
-        names = terminal.fit_columns(
-            columns, width, dropped=_DROPPED_COLUMNS, truncated="REASON", min_truncated=_MIN_REASON
-        )
+        columns["NAME"] = [terminal.truncate(name, width // 4) for name in columns["NAME"]]
+        for visible, dropped in _DROPPED_COLUMNS:
+            columns = {name: columns[name] for name in names}
+            names = terminal.fit_columns(
+                columns, width, dropped=dropped, truncated="REASON", min_truncated=visible
+            )
     if terminal.allows_colours(sys.stdout):
         columns["STATE"] = [terminal.format_state(state) for state in columns["STATE"]]
     lines = terminal.format_table(names, zip(*(columns[name] for name in names), strict=True))
@@ -136,6 +148,7 @@ def _task_cells(row: TaskRow, now: float, numbers: Mapping[str, int]) -> list[st
         row.state,
         _cards(row, numbers),
         _memory(row),
+        _host(row),
         terminal.format_duration(row.seconds(now)),
         _progress(row),
         _priority(row),
@@ -151,6 +164,7 @@ def _sweep_cells(sweep: Sweep, now: float) -> list[str]:
         ", ".join(f"{count} {state}" for state, count in sweep.counts.items()),
         _requested(tasks[0]),
         _memory(tasks[0]),
+        _host(tasks[0]),
         terminal.format_duration(sweep.seconds(now)),
         "",
         _priority(tasks[0]),
@@ -173,19 +187,18 @@ def _priority(row: TaskRow) -> str:
 def _cards(row: TaskRow, numbers: Mapping[str, int]) -> str:
     known = ",".join(str(numbers[card]) for card in row.cards if card in numbers)
     gone = [card[:_CARD_CHARACTERS] for card in row.cards if card not in numbers]
-    held = ",".join([*([f"GPU {known}"] if known else []), *gone])
-    return ", ".join([held, *_host(row)]) if held else _requested(row)
+    return ",".join([*([f"GPU {known}"] if known else []), *gone]) or _requested(row)
 
 
 def _requested(row: TaskRow) -> str:
     count = row.num_cards
-    return ", ".join([*([f"{count} card{'s' * (count > 1)}"] if count else []), *_host(row)])
+    return f"{count} card{'s' * (count > 1)}" if count else ""
 
 
-def _host(row: TaskRow) -> list[str]:
+def _host(row: TaskRow) -> str:
     """The part of the host that the task requests."""
-    cores = [f"{row.cores} core{'s' * (row.cores > 1)}"] if row.cores else []
-    return [*cores, *([format_memory(row.host_memory_mb)] if row.host_memory_mb else [])]
+    cores = [format_cores(row.cores)] if row.cores else []
+    return ", ".join([*cores, *([format_memory(row.host_memory_mb)] if row.host_memory_mb else [])])
 
 
 def _progress(row: TaskRow) -> str:

@@ -16,6 +16,8 @@ from roost.cli import terminal
 def command(task: str, as_json: bool) -> int:
     """Shows why a task waits or how it ended, and its events with their times.
 
+    Of a pending task it shows the priority, and how many tasks are considered before it.
+
     A task is given by its id, the beginning of its id, its name, or the path of its package; a sweep by its
     id. For a command, its command line is shown; for a training that did not succeed, how to continue it.
 
@@ -23,9 +25,9 @@ def command(task: str, as_json: bool) -> int:
     roost why 01m7ybz8bp
     roost why runs/NAME --json
     """
-    from roost.operations.queue.why import needs_lost_daemon, why
+    from roost.operations.queue.why import waits_for_lost_daemon, why
 
-    if needs_lost_daemon(task):
+    if waits_for_lost_daemon(task):
         from roost.operations import lab
 
         if (note := lab.restart_lost_daemon()) is not None:

@@ -13,6 +13,7 @@ from operator import attrgetter
 from roost.lab.policy.card_capacity import Shape
 from roost.lab.policy.host_share import NO_SHARE, HostShare
 from roost.lab.policy.policy_state import Rules
+from roost.lab.policy.reason_codes import CONDITION_CODES, reason_code
 from roost.lab.queue.task import Task
 
 by_id, by_user = attrgetter("id"), attrgetter("user")
@@ -130,6 +131,26 @@ def first_in_line(candidates: Candidates, charges: UserCharges | None) -> tuple[
         candidates = [(group, [task for task in tasks if task.user == user]) for group, tasks in candidates]
     firsts = [(tasks[0], group) for group, tasks in candidates if tasks]
     return min(firsts, key=lambda one: age_key(one[0]), default=None)
+
+
+def count_ahead(pending: Iterable[Task], now: float, rules: Rules) -> dict[str, int]:
+    """Returns how many tasks are considered before each pending task, by id.
+
+    Tasks that wait for a hold, a time or another task have no place and are not counted. Nor has any task a
+    place if several users have tasks: their order changes with each start.
+    """
+    waiting = [one for one in pending if not one.held and reason_code(one.reason) not in CONDITION_CODES]
+    if len(set(map(by_user, waiting))) > 1:
+        return {}
+    waiting.sort(key=lambda one: (_level(one, now, rules), *age_key(one)))
+    return {one.id: place for place, one in enumerate(waiting)}
+
+
+def _level(task: Task, now: float, rules: Rules) -> Level:
+    """Returns the level in which `QueueOrder` sorts a task."""
+    limits = (rules.longest_wait, rules.longest_wait_of_several)
+    is_in_time = task.submitted >= now - (min(limits) if task.need.cards > 1 else limits[0])
+    return task.need.opportunistic, is_in_time, -task.priority if is_in_time else 0
 
 
 class QueueOrder:

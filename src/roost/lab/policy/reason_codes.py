@@ -13,6 +13,8 @@ TAKEN, MACHINE, DISK, RACE = "taken", "machine", "disk", "race"
 CLOSED = "closed"
 """Occurs only for tasks of other queues, so it is never displayed."""
 
+CONDITION_CODES = (HELD, BEGIN, DEPENDENCY, SWEEP, IMPOSSIBLE)
+"""The codes of tasks that would not start, whatever capacity was free."""
 CAPACITY_CODES = (CARDS, MEMORY, RESERVATION, RESERVED, DRAINED, TROUBLE, FOREIGN)
 """The codes of tasks that would start if there was enough free capacity."""
 DISPLAYED_CODES = (

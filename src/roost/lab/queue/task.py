@@ -8,15 +8,16 @@ from typing import Any
 import msgspec
 
 from roost.devices.resource_request import ResourceRequest
+from roost.package.session_schema import ENDED_STATES
 
 _DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"
 """Crockford's base 32, whose digits cannot be confused."""
 
 PENDING, STARTING, RUNNING, STOPPING = "pending", "starting", "running", "stopping"
-SUCCEEDED, FAILED, STOPPED, CRASHED = "succeeded", "failed", "stopped", "crashed"
+SUCCEEDED, FAILED, STOPPED, CRASHED = ENDED_STATES
 LIVE = (STARTING, RUNNING, STOPPING)
 """The states in which a task holds cards."""
-ENDED = (SUCCEEDED, FAILED, STOPPED, CRASHED)
+ENDED = ENDED_STATES
 """The final states."""
 
 EVICT, STOP, KILL = "evict", "stop", "kill"

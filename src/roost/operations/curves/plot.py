@@ -19,13 +19,14 @@ from roost.package.package import PackageFolder
 from roost.package.records import Columns
 from roost.package.records_follower import HistoryFollower
 from roost.package.results import exports
+from roost.package.session_schema import LIVE_STATES
 
 KINDS = ("png", "svg", "pdf")
 _NONE: Mapping[Path, int] = MappingProxyType({})
 _POLL_SECONDS = 0.2
 MAX_PANELS = 400
 """Drawing takes about 0.1 s for each panel."""
-_UNFINISHED_STATES = ("new", "starting", "running")
+_UNFINISHED_STATES = ("new", *LIVE_STATES)
 
 
 @dataclass(frozen=True)

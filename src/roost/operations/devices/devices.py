@@ -27,6 +27,7 @@ from roost.operations import lab
 from roost.operations.devices.host_status import HostStatus, host_status
 
 ALL, ANY = "all", "any"
+_CPU = "-1"
 
 
 class TaskOnCard(msgspec.Struct, frozen=True):
@@ -153,6 +154,20 @@ def change(request: DeviceChange) -> None:
     if request.host_memory_mb is not None:
         new["host_memory_mb"] = None if request.host_memory_mb == ANY else request.host_memory_mb
     _edit_rules(lambda rules: {**rules, **new})
+
+
+def without_cpu(cards: str, *, setting: str) -> str:
+    """Returns a list of cards without the CPU, which DLNest lists as -1.
+
+    Raises:
+        UsageError: The list names only the CPU.
+    """
+    entries = cards.split(",")
+    found = [one for one in entries if one != _CPU]
+    if not found:
+        fix = "use `roost drain all` to start no further task on any card"
+        raise UsageError("tasks need at least one card", setting=setting, received=cards, fix=fix)
+    return ",".join(found)
 
 
 def drain(text: str, *, off: bool = False, window: tuple[float, float] | None = None) -> list[Card]:

@@ -104,7 +104,7 @@ def _claim_node(package: PackageFolder, number: int, num_nodes: int) -> RunningS
             starting = SessionRecord(state="starting", **sessions.own_identity())
             durable.write_new(record, [sessions.to_json(starting)])
         except FileExistsError:
-            num_taken += running.session().state in ("starting", "running")
+            num_taken += running.session().is_live
             continue
         return running
     raise Refused(

@@ -247,7 +247,7 @@ def group_sweeps(rows: Sequence[TaskRow]) -> list[TaskRow | Sweep]:
     return found
 
 
-def needs_daemon(rows: Sequence[TaskRow]) -> bool:
+def wait_without_daemon(rows: Sequence[TaskRow]) -> bool:
     """Whether a task has not ended and no daemon is running."""
     return (
         any(row.state not in ENDED for row in rows)

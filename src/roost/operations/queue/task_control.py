@@ -194,13 +194,13 @@ def _wait_for_end(
                 Path(task.package), task, StopResult(task.session, task.state, _step(task), ran)
             )
         if requested_at:
-            _require_daemon()
+            _restart_daemon()
             for id, moment in requested_at.items():
                 yield _progress_of(tasks[id], time.monotonic() - moment)
             time.sleep(_TICK_SECONDS)
 
 
-def _require_daemon() -> None:
+def _restart_daemon() -> None:
     """Starts the daemon if it was killed: no other process passes a stored request on to a running task."""
     if daemon_presence.find_daemon(state_folder.lab_folder()) is not None:
         return

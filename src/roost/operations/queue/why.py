@@ -18,11 +18,13 @@ from roost.base.text.word_list import join_names
 from roost.devices.resource_request import format_card_share
 from roost.lab.background import daemon_presence
 from roost.lab.memory.memory_prediction import MemoryReservation
+from roost.lab.policy.queue_order import count_ahead
 from roost.lab.policy.start_conditions import can_never_start
 from roost.lab.queue.history import QueueEvent
 from roost.lab.queue.queue_store import QueueStore
 from roost.lab.queue.task import ENDED, PENDING, RUNNING, STARTING, STOPPED, SUCCEEDED, Task
 from roost.lab.queue.task_states import STOP_REQUESTS
+from roost.lab.scheduling.site_rules import read_rules
 from roost.operations import resolve
 from roost.operations.queue.list_tasks import card_numbers, read_expected_memory
 from roost.operations.queue.task_labels import TaskLabels
@@ -45,6 +47,10 @@ class TaskExplanation(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     package: str
     state: str
+    priority: int = 0
+    ahead: int | None = None
+    """How many tasks are considered before it; None: it waits for no capacity, or several users have tasks,
+    whose order changes with each start."""
     reason: str
     """The same as in `roost tasks --json`; may be empty."""
     why: str
@@ -79,6 +85,7 @@ def why(text: str) -> list[TaskExplanation]:
         read_task = functools.cache(functools.partial(_find_task, store))
         pending = [task for task in tasks if task.state == PENDING]
         memory = read_expected_memory(store, tasks)
+        ahead = count_ahead(store.tasks(states=[PENDING]), time.time(), read_rules(store)) if pending else {}
         never_starting = {task.id for task in pending if can_never_start(task, read_task)}
     return [
         _explanation(
@@ -86,13 +93,14 @@ def why(text: str) -> list[TaskExplanation]:
             events[task.id],
             labels,
             _state_line(task, numbers, never_starts=task.id in never_starting, expected=memory.get(task.id)),
+            ahead=ahead.get(task.id),
             is_watched=is_watched,
         )
         for task in tasks
     ]
 
 
-def needs_lost_daemon(text: str) -> bool:
+def waits_for_lost_daemon(text: str) -> bool:
     """Whether the named task, or one of the named sweep, waits for a daemon that was killed.
 
     Raises:
@@ -110,9 +118,15 @@ def _find_task(store: QueueStore, id: str) -> Task | None:
 
 
 def _explanation(
-    task: Task, events: list[QueueEvent], labels: TaskLabels, state_line: str, *, is_watched: bool
+    task: Task,
+    events: list[QueueEvent],
+    labels: TaskLabels,
+    state_line: str,
+    *,
+    ahead: int | None,
+    is_watched: bool,
 ) -> TaskExplanation:
-    line = labels.replace_ids(state_line) + _guard_note(task)
+    line = labels.replace_ids(state_line) + _guard_note(task) + _place_note(task, ahead)
     if task.need.opportunistic and task.state not in ENDED:
         line += "; it is opportunistic: it gives way to other tasks"
     if task.plan.get("is_command") and task.state not in ENDED:
@@ -124,12 +138,22 @@ def _explanation(
         name=task.name,
         package=task.package,
         state=task.state,
+        priority=task.priority,
+        ahead=ahead,
         reason=labels.replace_ids(task.reason),
         why=line,
         command=list(task.plan["argv"]) if task.plan.get("is_command") else [],
         can_go_on=_can_continue(task),
         events=[TaskEvent(event.at, event.kind, labels.replace_ids(event.text)) for event in events],
     )
+
+
+def _place_note(task: Task, ahead: int | None) -> str:
+    """Returns the priority of a pending task, and its place in the queue if it has one."""
+    if task.state != PENDING:
+        return ""
+    place = {None: "", 0: ", no task is ahead of it", 1: ", 1 task is ahead of it"}
+    return f"; priority {task.priority}{place.get(ahead, f', {ahead} tasks are ahead of it')}"
 
 
 def _restart_note(task: Task) -> str:

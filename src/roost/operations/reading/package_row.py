@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
+from roost.package.session_schema import LIVE_STATES
+
 
 class PackageSummary(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A package in a list. A field is None if its value is not known (yet)."""
@@ -42,7 +44,7 @@ class PackageSummary(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """For a run of a sweep: equal for runs that differ only in their seed."""
 
 
-CHANGING_STATES = frozenset(["starting", "running", "damaged"])
+CHANGING_STATES = frozenset([*LIVE_STATES, "damaged"])
 """Packages in these states are read again for each list."""
 
 

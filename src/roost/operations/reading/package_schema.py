@@ -30,6 +30,7 @@ from roost.package.package import PackageFolder
 from roost.package.project_preflight import check_settings
 from roost.package.session_schema import (
     CHECKED,
+    LIVE_STATES,
     MAX_COUNT,
     REQUIRED,
     JsonFields,
@@ -99,7 +100,7 @@ def _msgspec_type(hint: Any) -> Any:
 
 
 def _require_process(record: Any) -> None:
-    if record.state in ("starting", "running") and (record.host is None or record.pid is None):
+    if record.state in LIVE_STATES and (record.host is None or record.pid is None):
         raise ValueError("a running session without host and pid")
 
 

@@ -20,8 +20,9 @@ from typing import Literal, NamedTuple, NoReturn
 
 from roost.base.errors import UsageError
 from roost.base.text.suggestions import did_you_mean
+from roost.package.session_schema import ENDED_STATES, LIVE_STATES
 
-STATES = ("new", "starting", "running", "succeeded", "failed", "stopped", "crashed", "damaged")
+STATES = ("new", *LIVE_STATES, *ENDED_STATES, "damaged")
 MAX_CHARACTERS = 4096
 MAX_TERMS = 64
 

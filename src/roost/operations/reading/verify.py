@@ -33,6 +33,7 @@ from roost.package.package import PackageFolder
 from roost.package.results import predictions
 from roost.package.seals import seal, session_seal
 from roost.package.seals.seal import BrokenSeal, Seal, SealedFile
+from roost.package.session_schema import LIVE_STATES
 from roost.package.sessions import Session
 
 Verdict = Literal["good", "damaged", "missing", "changed", "unsealed"]
@@ -108,7 +109,7 @@ def _await_seal(package: PackageFolder) -> None:
     deadline = time.monotonic() + _SEAL_SECONDS
     while time.monotonic() < deadline:
         found = package.sessions()
-        if not found or found[-1].state in ("starting", "running") or not found[-1].guard_is_alive:
+        if not found or found[-1].is_live or not found[-1].guard_is_alive:
             return
         if session_seal.seal_path(package.path, found[-1].number).exists():
             return
@@ -190,7 +191,7 @@ def _unsealed_reason(found: list[Session], last_sealed: int) -> str | None:
     if not found:
         return "no session has ended yet"
     newest = found[-1]
-    if newest.state in ("starting", "running"):
+    if newest.is_live:
         return f"session {newest.number} is running"
     if newest.number <= last_sealed:
         return None
@@ -368,7 +369,7 @@ def _verify_folder(folder: Path, name: str, what: str) -> Iterator[Finding]:
 def _missing_checkpoints(package: PackageFolder, ids: list[int]) -> Iterator[Finding]:
     """Yields checkpoints that the worker kept and that are missing, unless a running worker may remove
     them."""
-    if package.state() not in ("starting", "running"):
+    if package.state() not in LIVE_STATES:
         for id in sorted(package.kept_ids() - set(ids)):
             yield Finding("checkpoint", f"Checkpoints/{checkpoint.PREFIX}{id}.ckpt", "missing", "is gone")
 

@@ -15,6 +15,7 @@ from typing import Any, Literal
 from roost.base.errors import Refused, UsageError
 from roost.base.system import cpu_cores
 from roost.base.system.worker_protocol import THREADS_VARIABLE
+from roost.base.text.counts import format_cores
 from roost.config import conflicts
 from roost.config.settings import Devices, Settings, Where
 from roost.devices import device_types, inventory, visible_cards
@@ -110,7 +111,7 @@ def plan_ranks(
     """
     _check_nodes(ranks)
     if ranks.cores is not None and ranks.cores > (has := cpu_cores.usable_cores()):
-        what = f"this machine has {has} core{'s' * (has > 1)} for it"
+        what = f"this machine has {format_cores(has)} for it"
         raise Refused(what, setting="--cpus", received=ranks.cores, fix="request less, or leave it out")
     choice = _LayoutChoice(ranks, settings, device, where)
     if choice.strategy == "single":
@@ -418,9 +419,7 @@ def _layout_notes(choice: _LayoutChoice, kind: str, chosen: Sequence[Card] | Non
     nodes = f" on each of {choice.ranks.num_nodes} machines" if choice.ranks.num_nodes > 1 else ""
     notes = [f"{choice.strategy}: {count} rank{'s' * (count > 1)} {where}{nodes}"]
     if kind == device_types.CPU and count > (has := cpu_cores.usable_cores()):
-        notes.append(
-            f"{count} ranks share {has} core{'s' * (has > 1)}; that is slower than one core for each"
-        )
+        notes.append(f"{count} ranks share {format_cores(has)}; that is slower than one core for each")
     return notes
 
 

@@ -91,7 +91,7 @@ def follow(
                 # The state is read before the output, so that all output of an ended session is read.
                 session = running.session()
                 yield from output.read_new()
-                has_ended = session.state not in ("starting", "running")
+                has_ended = not session.is_live
                 if has_ended and (guard_is_gone or not _awaits_guard(session)):
                     break
                 guard_is_gone = (

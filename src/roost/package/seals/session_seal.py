@@ -26,7 +26,7 @@ from pathlib import Path
 from roost.base import durable
 from roost.package.seals import seal
 from roost.package.seals.seal import BrokenSeal, Seal
-from roost.package.session_schema import SessionRecord
+from roost.package.session_schema import ENDED_STATES, SessionRecord
 
 FOLDER_SEAL = "seal.json"
 """The seal of an analysis or a prediction, in its folder."""
@@ -44,7 +44,6 @@ _OUTPUT = re.compile(r"_output(_\d+)?\.txt")
 _OF_SESSION = re.compile(r"(\d+)\.(?!node-)[^/]+")
 """Not the files of further machines, which may end later."""
 _SESSION_SEAL = re.compile(r"(\d+)\.seal\.json")
-_ENDED = ("succeeded", "failed", "stopped", "crashed")
 
 
 def seal_path(package: Path, session: int) -> Path:
@@ -67,7 +66,7 @@ def write(path: Path) -> None:
         return
     package, session = path.parent.parent, int(path.name.partition(".")[0])
     record = SessionRecord.load(str(path.parent / f"{session}.json"))
-    if record is None or record.state not in _ENDED:
+    if record is None or record.state not in ENDED_STATES:
         return  # it was not started, and its files may be removed again
     seal.write(path, package, list(_names_to_seal(package, session)), session=session)
 

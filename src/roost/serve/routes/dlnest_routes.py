@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route as StarletteRoute
 
-from roost.base.errors import Refused, RoostError, UsageError
+from roost.base.errors import Refused, RoostError
 from roost.lab.queue.task import LIVE, PENDING
 from roost.operations.devices import devices
 from roost.operations.lifecycle.continue_ import ContinueRequest
@@ -188,16 +188,9 @@ def _change_delay(parameters: ChangeDelay) -> _Answer:
 
 
 def _change_devices(parameters: ChangeCards) -> _Answer:
-    numbers = [str(number) for number in parameters.new_devices_IDs if number >= 0]
-    if not numbers:
-        fix = "use `roost drain all` to start no further task on any card"
-        raise UsageError(
-            "tasks need at least one card",
-            setting="new_devices_IDs",
-            received=parameters.new_devices_IDs,
-            fix=fix,
-        )
-    devices.change(devices.DeviceChange(allowed=",".join(numbers)))
+    numbers = ",".join(map(str, parameters.new_devices_IDs))
+    cards = devices.without_cpu(numbers, setting="new_devices_IDs")
+    devices.change(devices.DeviceChange(allowed=cards))
     return {}
 
 

@@ -136,7 +136,7 @@ class LogStream:
         the end of a session: the beginning of the next session's output."""
         size = self._path.stat().st_size
         newest = self._package.sessions()[-1]
-        if newest.state not in ("starting", "running"):
+        if not newest.is_live:
             return size
         return int(newest.request.output_offsets.get(self._path.name, size))
 

@@ -25,7 +25,7 @@ def is_run_over(package: PackageFolder) -> bool:
         sessions = package.sessions()
     except (FileNotFoundError, NotADirectoryError):  # the package was removed
         return True
-    if sessions and sessions[-1].state in ("starting", "running"):
+    if sessions and sessions[-1].is_live:
         return False
     task_records = task_file.read_all(package.path)
     if not task_records:

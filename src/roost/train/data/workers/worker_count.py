@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from roost.base.system import cpu_cores, host_memory
 from roost.base.text.byte_sizes import format_bytes
+from roost.base.text.counts import format_cores
 from roost.base.text.durations import format_short_duration
 from roost.train.data.workers import worker_benchmark
 from roost.train.data.workers.worker_errors import WorkerDied
@@ -177,7 +178,7 @@ def choose_num_workers(
     deadline = min(deadline, time.monotonic() + num_tasks * cost.seconds)
     number, tried = _try_doubling(make, endless, cost.seconds, max_workers, deadline, should_stop)
     number = min(max_workers, max(2, budget.cores)) if number is None else number
-    return WorkerCountChoice(number, f"{duration} ({', '.join([_format_cores(budget.cores), *tried])})")
+    return WorkerCountChoice(number, f"{duration} ({', '.join([format_cores(budget.cores), *tried])})")
 
 
 def _measure_one_worker(
@@ -221,7 +222,7 @@ def _choice_without_batch(
     return WorkerCountChoice(
         number,
         f"a batch takes more than {worker_benchmark.MAX_BATCH_SECONDS:g} s "
-        f"({_format_cores(budget.cores)}, not tried for lack of time)",
+        f"({format_cores(budget.cores)}, not tried for lack of time)",
     )
 
 
@@ -282,7 +283,7 @@ def _max_workers(
     by_cores = max(round(budget.cores_for_workers / busy_cores), int(0.5 / busy_cores))
     note = ", which training uses too" if budget.training_threads else ""
     bounds = [
-        (min(by_cores, max(16, 4 * budget.cores)), f"{_format_cores(budget.cores)}{note}"),
+        (min(by_cores, max(16, 4 * budget.cores)), f"{format_cores(budget.cores)}{note}"),
         (num_tasks, f"a pass has {num_tasks} of them"),
     ]
     if budget.free_bytes is not None and cost.num_bytes:
@@ -302,7 +303,3 @@ def _doubling(max_workers: int) -> Iterator[int]:
         yield number
         number *= 2
     yield max_workers
-
-
-def _format_cores(number: int) -> str:
-    return f"{number} core{'' if number == 1 else 's'}"
