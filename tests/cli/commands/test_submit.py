@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 import pytest
 
-from roost.base.errors import NotFound, Refused, RoostError, UsageError
+from roost.base.errors import ConfigError, NotFound, Refused, RoostError, UsageError
 from roost.cli.commands import submit as submitting
 from roost.cli.commands.submit import command
 from tests.cli.programs import Terminal
@@ -149,6 +149,26 @@ def test_a_check_that_fails_lets_nothing_wait(here: Lab, capfd: pytest.CaptureFi
     found = capfd.readouterr()
     assert "nothing_of_this_name" in found.err and found.out == ""
     assert here.tasks() == [] and not (config.parent / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("typed", "error", "said"),
+    [
+        (["--gpus", "3"], Refused, "3 cards.* 2 "),
+        (["--max-parallel", "2"], UsageError, "--max-parallel"),
+        (["--name", "taken"], Refused, "taken"),
+        (["max_epochs=none"], ConfigError, "max_epochs"),
+    ],
+)
+def test_what_needs_no_check_is_refused_before_the_check(
+    here: Lab, typed: list[str], error: type[RoostError], said: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    config = project(here.folder / "p")
+    package(config.parent / "runs", "taken")
+    with pytest.raises(error, match=said):
+        submit("p/config.yaml", "--check", *typed)
+    shown = capfd.readouterr()
+    assert shown.out == shown.err == "", "no check was started"
 
 
 def test_an_option_of_a_command_without_dashes_suggests_them(here: Lab, messages: Messages) -> None:

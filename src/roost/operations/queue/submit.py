@@ -119,9 +119,11 @@ def check_requests(request: SubmitRequest) -> list[CheckRequest]:
     each setting but the seed occurs once.
 
     Raises:
-        NotFound, UsageError, Refused: The overrides of the sweep, or options of the task, are wrong.
+        NotFound, ConfigError, UsageError, Refused: As for `submit`: what needs no check is refused before the
+            checks, which take long.
     """
     task_conditions(request.options, requested=request.requested)
+    _prepare(request, _ignore)
     on_cpu = inventory.is_simulated() or request.options.gpus == 0
     return [
         CheckRequest(
