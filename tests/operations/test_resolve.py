@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +10,12 @@ import pytest
 from roost.base.errors import NotFound, Refused, UsageError
 from roost.lab.queue.task import STOPPED
 from roost.operations import resolve
+from roost.operations.curves.export_records import export_records
+from roost.operations.curves.plot import plot
+from roost.operations.models.export_weights import ExportWeightsRequest, export_weights
+from roost.operations.reading.logs import logs
+from roost.operations.reading.show import show
+from roost.operations.reading.verify import verify
 from tests.lab import queued
 from tests.lab.labs import Lab
 from tests.messages import Messages
@@ -56,7 +62,7 @@ def test_a_package_that_was_never_a_task(lab: Lab, has_queue: bool, messages: Me
 
 
 def test_a_sweep_is_all_its_tasks_and_no_package(lab: Lab, messages: Messages) -> None:
-    tasks = [queued.task(sweep="7sweep") for _ in range(3)]
+    tasks = [queued.task(sweep="7sweep", package=f"/nowhere/s{number}") for number in range(3)]
     with lab.store() as store:
         store.submit(tasks)
     assert [one.id for one in resolve.find_tasks("7sw")] == [one.id for one in tasks]
@@ -65,6 +71,26 @@ def test_a_sweep_is_all_its_tasks_and_no_package(lab: Lab, messages: Messages) -
     assert "'7sweep'" in refused.value.detail and " 3 " in refused.value.detail
     assert all(f"{one.name} (pending)" in refused.value.detail for one in tasks)
     messages.check(refused.value.fix)
+
+
+def test_what_reads_one_package_names_the_tasks_of_a_sweep(lab: Lab) -> None:
+    tasks = [queued.task(sweep="7sweep", sweep_name="tries") for _ in range(2)]
+    with lab.store() as store:
+        store.submit(tasks)
+    export = ExportWeightsRequest(package=Path("tries"), output=Path("pt"))
+    readers: list[Callable[[], object]] = [
+        lambda: show(Path("tries")),
+        lambda: plot([Path("tries")]),
+        lambda: export_records(Path("tries"), kind="csv"),
+        lambda: export_weights(export).__enter__(),
+        lambda: list(verify(Path("tries"))),
+        lambda: list(logs(Path("tries"))),
+    ]
+    for read in readers:
+        with pytest.raises(UsageError) as refused:
+            read()
+        assert all(one.name in str(refused.value) for one in tasks)
+        assert str(refused.value.fix).endswith(f"{tasks[0].package}")
 
 
 @pytest.mark.parametrize("has_queue", [False, True])

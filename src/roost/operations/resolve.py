@@ -107,8 +107,9 @@ def find_package(text: str | Path) -> Path:
         raise
     if others:
         each = [f"{one.name} ({one.state})" for one in (task, *others)]
-        what = f"this is a sweep of {len(each)} tasks: {join_names(each, _MAX_LISTED)}"
-        raise UsageError(what, received=str(text), fix="name one of them")
+        what = f"this is a sweep of {len(each)} tasks, and one package is needed: "
+        fix = f"name one of them, such as {shlex.quote(task.package)}"
+        raise UsageError(f"{what}{join_names(each, _MAX_LISTED)}", received=str(text), fix=fix)
     return Path(task.package)
 
 
