@@ -95,13 +95,28 @@ def test_each_row_is_reached(row: OtherOption) -> None:
         ("run", "--priority 3", "roost submit CONFIG --priority 3"),
         ("run", "--dependency afterok:3", "roost submit CONFIG --after 3"),
         ("tasks", "--states PENDING", "--state pending"),
+        ("predict", "--config c.yaml", ""),
     ],
 )
 def test_the_value_that_was_typed_is_translated(name: str, typed: str, advised: str | None) -> None:
     words = shlex.split(typed)
     option = words[0].partition("=")[0] if words[0].startswith("--") else words[0][:2]
     hint = str(other_options.option_hint(option, words, find(name)))
-    assert (advised is None and hint.endswith("max_epochs=5")) or f"`{advised}`" in hint
+    if advised is None:
+        assert hint.endswith("max_epochs=5")
+    else:
+        assert f"`{advised}`" in hint or (not advised and "`" not in hint and "leave it out" in hint)
+
+
+def test_a_value_that_does_not_exist_here_is_not_translated_to_another_one() -> None:
+    for name, typed in (
+        ("run", "--accelerator tpu"),
+        ("submit", "--mem 0"),
+        ("run", "--mixed_precision fp8"),
+    ):
+        option, value = typed.split()
+        hint = str(other_options.option_hint(option, [option, value], find(name)))
+        assert hint.startswith(f"there is nothing like {typed}; ")
 
 
 def test_memory_of_the_host_and_of_a_card_are_not_confused() -> None:

@@ -56,6 +56,9 @@ OTHER_OPTIONS = {
         OtherOption(
             _CHECKPOINT_OPTIONS, "", "the newest checkpoint is taken, or `-c 3`", "last", commands=_RESUMES
         ),
+        OtherOption(
+            ("--config",), "", "leave it out: a package has its settings", "c.yaml", commands=_RESUMES
+        ),
         OtherOption(_CHECKPOINT_OPTIONS, "roost continue PACKAGE", "a package is resumed as it is", "last"),
         OtherOption(
             ("--accelerator", "--trainer.accelerator"), "--device VALUE", "", "gpu", option_values.device_type
@@ -439,7 +442,16 @@ def option_hint(option: str, arguments: Sequence[str], command: click.Command) -
     """
     row = find_row(option, command)
     if row is not None:
-        return format_hint(row.written(value_after(option, arguments)), row.note)
+        value = value_after(option, arguments)
+        if (
+            row.example
+            and value is not None
+            and row.value(value) is None
+            and not row.here.startswith("roost ")
+        ):
+            known = f"{option} {row.example} is `{row.written(None)}`" if row.here else row.note
+            return f"there is nothing like {option} {value}; {known}"
+        return format_hint(row.written(value), row.note)
     if command.name in ("run", "check") and (there := _written_for_submit(option, arguments)) is not None:
         return f"only a task of the queue has it: `roost submit CONFIG {there}`"
     name = option.removeprefix("--trainer.").lstrip("-").replace("-", "_")

@@ -30,6 +30,8 @@ def command(
 ) -> int:
     """Shows one package: its sessions, newest metrics, checkpoints, settings, and files that were not copied.
 
+    WARM marks a session that began with its imports done: it was forked from a template process of the lab.
+
     With --data: the content of each set, its batch plan, its first batch, and loading times. The project is
     copied as by `roost run` and its data are built, but no model. No file remains.
 
