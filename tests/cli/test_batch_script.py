@@ -20,6 +20,7 @@ SCRIPT = """#!/bin/bash
 #SBATCH -p gpu --mail-user="me@example.org"
 #SBATCH --comment="open
 
+#SBATCH --unknown value
 #SBATCH --retry=1
 echo "$SLURM_JOB_ID"
 #SBATCH --mem=64G
@@ -37,7 +38,7 @@ def test_the_options_of_a_script_are_translated(script: Path) -> None:
     line, note = batch_script.command_line("submit", [str(script), "a b"])
     own = "--name big --gpus 2 --time-limit 1d12h00m --cpus 1 --host-memory 1GB --retry 1"
     assert line == f"roost submit {own} -- bash {script} 'a b'"
-    assert note.endswith("-p gpu --mail-user=me@example.org") and "#SBATCH" in note
+    assert note.endswith("-p gpu --mail-user=me@example.org --unknown value") and "#SBATCH" in note
 
 
 def test_what_is_typed_before_the_script_counts_instead(script: Path) -> None:

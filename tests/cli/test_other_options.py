@@ -139,20 +139,7 @@ def test_an_option_that_is_a_setting_names_the_one_of_the_config(tmp_path: Path)
 
 
 def test_a_command_line_is_translated_to_its_first_word() -> None:
-    typed = [
-        "-J",
-        "big",
-        "--gres=gpu:2",
-        "--mem=8G",
-        "--mem",
-        "9G",
-        "-p",
-        "gpu",
-        "--priority",
-        "3",
-        "job.sh",
-        "--mem",
-    ]
+    typed = shlex.split("-J big --gres=gpu:2 --mem=8G --mem 9G -p gpu --priority 3 -CPU job.sh --mem")
     found = other_options.translate_options(typed, find("submit"))
-    assert found.words == ["--name", "big", "--gpus", "2", "--host-memory", "9GB", "--priority", "3"]
+    assert found.words == ["--name", "big", "--gpus", "2", "--host-memory", "9GB", "--priority", "3", "-CPU"]
     assert found.left_out == ["-p gpu"] and found.rest == ["job.sh", "--mem"]

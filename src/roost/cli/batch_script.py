@@ -31,9 +31,15 @@ def queueing_advice(arguments: Sequence[str]) -> str:
     return format_hint(*command_line("submit", arguments))
 
 
-def command_line(name: str, arguments: Sequence[str]) -> tuple[str, str]:
+def command_line(name: str, arguments: Sequence[str], *, own: Sequence[str] = ()) -> tuple[str, str]:
     """Returns the command line of `roost submit` or `roost lease` for the same, and a note on what it leaves
-    out."""
+    out.
+
+    Args:
+        name: The command.
+        arguments: As in `queueing_advice`.
+        own: Options of the command itself, which are kept.
+    """
     from roost.cli.other_options import load_command, translate_options
 
     command = load_command(name)
@@ -41,42 +47,46 @@ def command_line(name: str, arguments: Sequence[str]) -> tuple[str, str]:
     program, notes = found.rest or ["COMMAND"], list[str]()
     if is_script(program[0]):
         if directives := _directives(Path(program[0])):
-            found = translate_options([*directives, *arguments], command)
+            found = translate_options(arguments, command, before=directives)
             notes = [f"its {_DIRECTIVE} lines are comments here"]
         program = [_PROGRAMS[Path(program[0]).suffix], *program]
     notes += [f"there is nothing like {' '.join(found.left_out)}"] if found.left_out else []
-    return shlex.join(["roost", name, *found.words, "--", *program]), "; ".join(notes)
+    return shlex.join(["roost", name, *found.words, *own, "--", *program]), "; ".join(notes)
 
 
-def script_error(script: str, arguments: Sequence[str]) -> UsageError:
+def script_error(script: str, arguments: Sequence[str], *, own: Sequence[str] = ()) -> UsageError:
     """Returns the error for a script in the place of a config.
 
     Args:
         script: As typed.
         arguments: The command line from the script on.
+        own: Options of `roost submit` that were typed before it.
     """
+    from roost.cli.other_options import format_hint
+
     return UsageError(
         "is a program and no config",
         setting="CONFIG",
         received=script,
-        fix=f"{queueing_advice(arguments)}, or write a config: docs/coming-from.md",
+        fix=f"{format_hint(*command_line('submit', arguments, own=own))}, or write a config: "
+        "docs/coming-from.md",
     )
 
 
-def _directives(script: Path) -> list[str]:
-    """Returns the words of the ``#SBATCH`` lines of a script; none if it cannot be read."""
+def _directives(script: Path) -> list[list[str]]:
+    """Returns the words of each ``#SBATCH`` line of a script; none if it cannot be read."""
     try:
         with script.open(errors="replace") as file:
             text = file.read(_MAX_CHARACTERS)
     except OSError:
         return []
-    words: list[str] = []
+    lines: list[list[str]] = []
     for line in text.splitlines():
         if line.strip() and not line.startswith("#"):
             break  # as in Slurm: those after the first command are not read
         if line.startswith(f"{_DIRECTIVE} "):
             try:
-                words += shlex.split(line.removeprefix(_DIRECTIVE), comments=True)
+                lines.append(shlex.split(line.removeprefix(_DIRECTIVE), comments=True))
             except ValueError:  # an open quote
                 continue
-    return words
+    return lines

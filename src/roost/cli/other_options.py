@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import importlib
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -511,15 +511,36 @@ class TranslatedOptions(NamedTuple):
     """The arguments from the first one that is no option."""
 
 
-def translate_options(arguments: Sequence[str], command: click.Command) -> TranslatedOptions:
+def translate_options(
+    arguments: Sequence[str], command: click.Command, *, before: Iterable[Sequence[str]] = ()
+) -> TranslatedOptions:
     """Translates the options at the beginning of another tool's command line; those that it has in common
-    with the command are kept."""
-    known = option_names(command)
+    with the command are kept.
+
+    Args:
+        arguments: The command line.
+        command: The command of roost.
+        before: Further lines of options, of which the same ones on the command line count instead.
+    """
     written: dict[str, list[str]] = {}  # by option: the last one counts
     left_out: list[str] = []
-    left = list(arguments)
+    for line in before:
+        left_out += _translate_line(line, command, written, left_out)
+    rest = _translate_line(arguments, command, written, left_out)
+    if rest[:1] == ["--"]:
+        del rest[0]
+    return TranslatedOptions([word for words in written.values() for word in words], left_out, rest)
+
+
+def _translate_line(
+    line: Sequence[str], command: click.Command, written: dict[str, list[str]], left_out: list[str]
+) -> list[str]:
+    """Adds the options at the beginning of a line to those that are written and left out; returns the rest of
+    the line."""
+    known, left = option_names(command), list(line)
     while left and left[0].startswith("-") and left[0] not in ("-", "--"):
-        name, value = _split_option(left.pop(0))
+        typed = left.pop(0)
+        name, value = (typed, None) if typed in known and len(typed) > 2 else _split_option(typed)
         row = find_row(name, command)
         takes_value = bool(row.example) if row is not None else known.get(name, False)
         if takes_value and value is None and left:
@@ -532,8 +553,7 @@ def translate_options(arguments: Sequence[str], command: click.Command) -> Trans
         else:
             separator = "=" if name.startswith("--") else " "
             left_out.append(name if value is None else f"{name}{separator}{value}")
-    rest = left[1:] if left[:1] == ["--"] else left
-    return TranslatedOptions([word for words in written.values() for word in words], left_out, rest)
+    return left
 
 
 def _holds(row: OtherOption, value: str | None) -> bool:

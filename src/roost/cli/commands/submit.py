@@ -14,7 +14,7 @@ import click
 from roost.base.errors import Refused, UsageError
 from roost.cli import batch_script, terminal
 from roost.cli.commands.continue_ import package_and_overrides
-from roost.cli.options.config_help import ConfigCommand, config_options
+from roost.cli.options.config_help import ConfigCommand, config_options, typed_arguments
 from roost.cli.options.resource_options import take_task_options, task_options
 from roost.devices.resource_request import TaskOptions
 
@@ -169,11 +169,14 @@ def _require_quoted_begin(begin: str | None, arguments: Sequence[str]) -> None:
 
 def _require_no_command(config: Path, arguments: Sequence[str]) -> None:
     """Refuses a command that is typed without ``--``: 'no such config' would be misleading."""
+    typed = typed_arguments()
+    own = typed[: typed.index(arguments[0])] if arguments and arguments[0] in typed else []
     if batch_script.is_script(config.name):
-        raise batch_script.script_error(str(config), arguments)
+        raise batch_script.script_error(str(config), arguments or [str(config)], own=own)
     if not config.exists() and shutil.which(config):
         what = "is a program and no config; a command is written after --"
-        fix = batch_script.queueing_advice(["--", *arguments])
+        line, _ = batch_script.command_line("submit", ["--", *arguments], own=own)
+        fix = f"type `{line}`"
         raise UsageError(what, setting="CONFIG", received=str(config), fix=fix)
 
 

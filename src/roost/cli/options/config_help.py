@@ -36,6 +36,11 @@ def project_option(command: F) -> F:
     )(command)
 
 
+def typed_arguments() -> list[str]:
+    """Returns the arguments of the current command as they were typed, options too."""
+    return list(click.get_current_context().meta.get(_TYPED_ARGUMENTS, []))
+
+
 class ConfigCommand(click.Command):
     """Shows in `roost run CONFIG --help` the options of CONFIG below those of the command."""
 
