@@ -82,3 +82,11 @@ def test_an_option_that_is_a_setting_names_the_one_of_the_config(tmp_path: Path)
     assert str(hint("--num_epochs", [config, "--num_epochs", "3"], [])).endswith("max_epochs=3")
     assert str(hint("--seed", ["nowhere.yaml", "--seed"], [])).endswith("seed=VALUE")
     assert hint("--nonsense", [config], []) is None
+
+
+@pytest.mark.parametrize("option", ["-m", "--multirun", "--sweep"])
+def test_a_sweep_is_answered_with_the_values_that_were_typed(option: str) -> None:
+    typed = ["c.yaml", option, "optimizers.main.lr=1e-3,1e-4", "seed=0..2"]
+    hint = str(other_commands.option_hint(option, typed, []))
+    assert hint.endswith("`roost submit c.yaml optimizers.main.lr=1e-3,1e-4 seed=0..2`")
+    assert str(other_commands.option_hint(option, [option], [])).endswith("`roost submit CONFIG seed=0..4`")
