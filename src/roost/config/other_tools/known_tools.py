@@ -26,13 +26,16 @@ class Tool(NamedTuple):
     command. ``*.`` at the beginning of a key means any section."""
 
     def find_keys(self, values: Mapping[str, Any]) -> dict[str, str]:
-        """Returns the keys of the tool that a config has and that have another name here, each with what it
-        is."""
-        names = set(_dotted_keys(values))
-        return {
+        """Returns the keys of the tool to which a config gives a value and that have another name here, each
+        with what it is; of a section only its keys, if the tool has some of them."""
+        names = set(_dotted_keys(values, with_null=False))
+        found = {
             key.removeprefix("*."): here
             for key, here in self.keys.items()
             if key in names and here != f"`{key}`"
+        }
+        return {
+            key: here for key, here in found.items() if not any(one.startswith(f"{key}.") for one in found)
         }
 
 
@@ -363,7 +366,7 @@ TOOLS = (
     Tool(
         "Weights & Biases sweeps",
         f"{PAGE}#weights--biases",
-        (("program", "parameters"), ("method", "parameters")),
+        (("program", "parameters"), ("method", "parameters"), ("metric", "parameters")),
         {
             "method": "`roost submit CONFIG optimizers.main.lr=1e-3,1e-4 seed=0..4`: every combination",
             "parameters": _SWEEP,
@@ -494,12 +497,13 @@ def settings_by_key() -> dict[str, str]:
     return found
 
 
-def _dotted_keys(values: object, outer: str = "") -> Iterator[str]:
+def _dotted_keys(values: object, outer: str = "", *, with_null: bool = True) -> Iterator[str]:
     """Yields the dotted key of every section and value, also of those in lists, and ``*.NAME`` for each."""
     if isinstance(values, list):
         for item in values:
-            yield from _dotted_keys(item, outer)
+            yield from _dotted_keys(item, outer, with_null=with_null)
     if isinstance(values, Mapping):
         for name, inner in values.items():
-            yield from (f"{outer}{name}", f"*.{name}")
-            yield from _dotted_keys(inner, f"{outer}{name}.")
+            if inner is not None or with_null:
+                yield from (f"{outer}{name}", f"*.{name}")
+            yield from _dotted_keys(inner, f"{outer}{name}.", with_null=with_null)
