@@ -84,6 +84,7 @@ def convert_parameters(
         what, _, path = str(error).partition(" - at `$")
         named = _FIELD_IN_MESSAGE.search(what)
         field = path.rstrip("`").lstrip(".") or (named.group(2) if named else None)
+        fix: str | None
         if named is not None and named[1] == "unknown":
             what, fix = _unknown_parameter(
                 named[2], [name for name in _field_names(kind) if name not in path_parameters]
