@@ -145,6 +145,20 @@ def test_the_command_line_is_answered_alike_with_every_sign(
         settings.parse_settings(config(tmp_path, BASE, written).values)
 
 
+def test_a_key_of_another_tool_is_added_to_no_package(messages: Messages) -> None:
+    def added(values: dict[str, Any], *overrides: str) -> None:
+        foreign_keys.refuse_added(values, layers.apply_overrides(values, overrides))
+
+    for override in ("+num_epochs=3", "+trainer.max_epochs=3", "+hydra={run: {dir: x}}"):
+        with pytest.raises(ConfigError) as caught:
+            added(BASE, override)
+        messages.check(caught.value)
+    added({**BASE, "num_epochs": 3}, "num_epochs=5", "+num_epochs=6")  # a package of an older version
+    added(BASE, "+num_epochs=3", "max_epochs=${num_epochs}")
+    added(BASE, "+num_epochs=3", "+options.num_epochs={type: int}")
+    added(BASE, "+num_epochs=30")
+
+
 def test_an_override_that_a_setting_refers_to_is_added(tmp_path: Path) -> None:
     values = {**BASE, "max_epochs": "${num_epochs}"}
     with pytest.raises(ConfigError) as error:

@@ -49,9 +49,27 @@ def refuse(config: Config) -> None:
         raise _error(config.values, found, off, first, location, _value_at(config.values, first))
 
 
+def refuse_added(before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+    """Checks that the overrides of a package's next session add no key of another tool. Keys that an older
+    version accepted remain.
+
+    Args:
+        before: All settings without the overrides.
+        after: All settings with them.
+
+    Raises:
+        ConfigError: A key of another tool was added, and would have no effect.
+    """
+    for key in known_tools.counterparts():
+        value = _value_at(after, key)
+        is_added = value is not None and _value_at(before, key) is None
+        if is_added and (error := override_error(key, value, after)) is not None:
+            raise error
+
+
 def override_error(key: str, value: Any, values: Mapping[str, Any]) -> ConfigError | None:
     """Returns the error for an override that would add a key of another tool; None if no tool has the key, or
-    it is the user's own.
+    it is the user's own, or the setting has the same value.
 
     Args:
         key: The dotted key.
@@ -65,6 +83,9 @@ def override_error(key: str, value: Any, values: Mapping[str, Any]) -> ConfigErr
     if found is None or parts[0] in _own_names(values) or _is_in_use(key, _names_in_use([values])):
         return None
     here = _named(known[found], values)
+    setting = known_tools.setting_of(here)
+    if setting is not None and _value_at(values, setting) == value:
+        return None
     off = {key} if _is_off(here, value, values) else set()
     return _error(values, {key: here}, off, key, _COMMAND_LINE, value)
 
