@@ -451,7 +451,7 @@ def option_hint(option: str, arguments: Sequence[str], command: click.Command) -
         ):
             known = f"{option} {row.example} is `{row.written(None)}`" if row.here else row.note
             return f"there is nothing like {option} {value}; {known}"
-        return format_hint(row.written(value), row.note)
+        return format_hint(_with_typed(row.written(value), arguments), row.note)
     if command.name in ("run", "check") and (there := _written_for_submit(option, arguments)) is not None:
         return f"only a task of the queue has it: `roost submit CONFIG {there}`"
     name = option.removeprefix("--trainer.").lstrip("-").replace("-", "_")
@@ -462,6 +462,16 @@ def option_hint(option: str, arguments: Sequence[str], command: click.Command) -
     if meant := _settings_named(name, arguments):
         return "a setting is written without dashes: " + " or ".join(f"{key}={typed}" for key in meant)
     return None
+
+
+def _with_typed(line: str, arguments: Sequence[str]) -> str:
+    """Returns a command line with the config that was typed; that of a sweep also with the settings."""
+    config = next((one for one in arguments if one.endswith((".yaml", ".yml", ".json"))), "CONFIG")
+    words = [config if one == "CONFIG" else one for one in shlex.split(line)]
+    given = [one for one in arguments if "=" in one and not one.startswith("-")]
+    if words[:2] == ["roost", "submit"] and given and "=" in words[-1]:
+        words = [*(one for one in words if "=" not in one), *given]
+    return shlex.join(words) if line.startswith("roost ") else line
 
 
 def _written_for_submit(option: str, arguments: Sequence[str]) -> str | None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from roost.base.errors import ConfigError, Refused
 from roost.config import interpolation
 from roost.config.layers import Config
+from roost.config.other_tools import foreign_keys
 from roost.config.project_folder import ProjectFolder, given_folder, named_project, nearest_project
 from roost.config.settings import Settings, StateSettings, parse_state_settings
 from roost.package import environment, package_name, snapshot
@@ -176,6 +177,7 @@ def _project_and_settings(config: Config, given: Path | None) -> tuple[ProjectFo
     def checked(project: Path) -> Settings:
         return check_new_config(config, project=project)
 
+    foreign_keys.refuse(config)  # first: other tools, too, have a key `project`, and references of their own
     if (named := named_project(config, given)) is not None:
         return named, checked(named.path)
     settings = checked(config.path.parent)

@@ -105,6 +105,13 @@ def take_task_options(options: dict[str, Any]) -> tuple[TaskOptions, tuple[str, 
         fix = f"leave out -m: several values are a sweep: `roost submit CONFIG {values['memory_mb']}`"
         raise UsageError("is the memory of a card here", setting="-m", received=values["memory_mb"], fix=fix)
     for name, least_mb in _MEMORY_OPTIONS.items():
+        if "=" in (values[name] or ""):
+            raise UsageError(
+                "is not a memory size",
+                setting=OPTIONS_OF_OTHER_NAMES[name],
+                received=values[name],
+                fix=f"leave it out: several values make a sweep, `roost submit CONFIG {values[name]}`",
+            )
         if values[name] is not None:
             values[name] = parse_memory(values[name], setting=OPTIONS_OF_OTHER_NAMES[name], min_mb=least_mb)
     seconds = parse_time_limit(limit) if limit is not None else None

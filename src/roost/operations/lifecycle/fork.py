@@ -18,6 +18,7 @@ from roost.base.errors import Damaged, NotFound, Refused
 from roost.base.text.word_list import join_names
 from roost.config import layers
 from roost.config.layers import ConfigDifference
+from roost.config.other_tools import foreign_keys
 from roost.config.settings import Settings
 from roost.operations.lifecycle.continue_ import previous_device, raise_limit_fix, reached_limit
 from roost.operations.lifecycle.run import locked_root
@@ -129,6 +130,7 @@ def fork(request: ForkRequest) -> StartedSession:
 def _plan_fork(source: PackageFolder, request: ForkRequest) -> _ForkPlan:
     before = source.settings()
     values = layers.apply_overrides(before, request.overrides)
+    foreign_keys.refuse_added(before, values)
     differences = layers.differences(before, values)
     provenance = _provenance(source, differences)
     where = provenance_locations(provenance)
