@@ -28,6 +28,7 @@ from roost.train.hook import Hook, Phase
 from roost.train.hooks import Best, Console, Records, Save, Test, Validate
 from roost.train.hooks.best_checkpoint import Rule
 from roost.train.optim.optimizer import Optim
+from roost.train.reporting.progress_publisher import ProgressPublisher
 from roost.train.step import seeding
 from roost.train.step.stepper import Stepper
 from roost.train.trainer import Trainer

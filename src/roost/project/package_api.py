@@ -80,8 +80,9 @@ class Package(stored.PackageFolder):
         if name is not None:
             package_name.checked_name(name, setting="name")
         prepared = _draft(config, _path(project), _path(root), description, copy)
+        notes = prepared.notes(is_check=False)
         made = cls(prepared.create(name, command=sys.argv).path)
-        for line in prepared.notes():
+        for line in notes:
             warnings.warn(line, stacklevel=2)
         return made
 

@@ -110,8 +110,8 @@ def submit(request: SubmitRequest, *, report: Callable[[str], None] = _ignore) -
     conditions = task_conditions(request.options, requested=request.requested)
     prepared = _prepare(request, report)
     lab.ensure_daemon()  # before anything is made, because the running daemon may be of another version
-    queued = enqueue(_create_tasks(prepared, request, conditions, report))
-    return queued.with_notes(prepared[0].plan.notes())
+    notes = prepared[0].plan.notes(is_check=False)
+    return enqueue(_create_tasks(prepared, request, conditions, report)).with_notes(notes)
 
 
 def check_requests(request: SubmitRequest) -> list[CheckRequest]:
