@@ -34,8 +34,7 @@ def command(
     is_all: bool,
     as_json: bool,
 ) -> int:
-    """Shows one package: its sessions, newest metrics, checkpoints, and the settings that a config or a command
-    line has set.
+    """Shows one package: its sessions, newest metrics, checkpoints, and the settings that were set.
 
     With --data: the content of each set, its batch plan, its first batch, and loading times. The project is
     copied as by `roost run` and its data are built, but no model. No file remains.

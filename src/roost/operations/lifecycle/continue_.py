@@ -167,6 +167,7 @@ def next_session(package: PackageFolder, request: ContinueRequest) -> NextSessio
         NotFound: There is no such project.
     """
     require_runner(package)
+    package_schema.require_folders(package)
     found = resume_gate.check(package, request.overrides)
     id = selection.checkpoint_id(package, request.checkpoint)
     if id is not None:

@@ -108,6 +108,7 @@ def fork(request: ForkRequest) -> StartedSession:
         package_name.folder_name(request.description)
     source = package_schema.open_checked(request.package, to_continue=True)
     require_runner(source)
+    package_schema.require_folders(source)
     request = replace(request, checkpoint=selection.checkpoint_id(source, request.checkpoint))
     plan = _plan_fork(source, request)
     if (info := _reached_goal(plan, request)) is not None:
@@ -187,7 +188,8 @@ def _set_layer(provenance: dict[str, str], differences: Sequence[ConfigDifferenc
 def _selection(source: PackageFolder, named: Sequence[Path]) -> Selection:
     """Returns all files that the package itself copied, and its links as they are now."""
     manifest = source.manifest
-    gone = [name for name in manifest["files"] if not os.path.lexists(source.path / name)]
+    paths = {name: source.path / name for name in manifest["files"]}
+    gone = [name for name, path in paths.items() if not (path.is_file() or path.is_symlink())]
     if gone:
         raise NotFound(
             f"the package lacks {join_names(gone, _MAX_NAMES)}, which it had copied",

@@ -30,7 +30,7 @@ def summarize(path: Path) -> PackageSummary:
     Raises:
         NotFound: The folder is not a package.
     """
-    if not (path / "request.json").exists() or not (path / "sessions").is_dir():
+    if not (path / "request.json").exists():
         raise NotFound("the folder is not a package", received=str(path))
     try:
         return _summarize_checked(path)
