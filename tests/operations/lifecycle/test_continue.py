@@ -52,6 +52,10 @@ def test_a_finished_run_has_nothing_to_do(finished: PackageFolder, messages: Mes
             (note,) = started.notes
             assert note.endswith(f"roost continue {finished.path} max_epochs=4")
     messages.check(note)
+    with pytest.raises(Refused, match="lr: "):
+        continue_(ContinueRequest(package=finished.path, overrides=["optimizers.main.lr=9"]))
+    forced = ContinueRequest(package=finished.path, overrides=["optimizers.main.lr=9"], force=True)
+    assert continue_(forced).session is None
     assert len(finished.sessions()) == 1
     os.close(finished.lock())
 

@@ -154,7 +154,7 @@ def test_a_missing_folder_is_named_and_all_the_rest_is_checked(tmp_path: Path) -
 
 def test_sessions_whose_records_remain_are_missing(tmp_path: Path) -> None:
     made = package(tmp_path / "runs")
-    (made.path / "records" / "7.jsonl.strange").touch()
+    (made.path / "records" / "7.jsonl.strange").write_text('{"start_step": 0}\n')
     assert bad(made) == []
     shutil.rmtree(made.path / "sessions")
     (made.path / "sessions").mkdir()

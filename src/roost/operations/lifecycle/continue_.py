@@ -173,6 +173,8 @@ def next_session(package: PackageFolder, request: ContinueRequest) -> NextSessio
     if id is not None:
         checkpoint.verify(package.store().path(id))  # otherwise the session would fail on it
     values = layers.apply_overrides(package.settings(), request.overrides)
+    if found.refused:
+        found.require(force=request.force)
     if _is_nothing_left(package, id, found, values):
         return None
     found.require(force=request.force)
