@@ -231,7 +231,7 @@ class ClientMethods:
         self,
         run: str,
         *,
-        checkpoint: int | str | None = None,
+        checkpoint: int | Literal["last", "best"] | None = None,
         overrides: Sequence[str] = (),
         description: str | None = None,
         force: bool = False,

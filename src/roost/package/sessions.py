@@ -281,8 +281,10 @@ def load_record(path: Path) -> SessionRecord | None:
 def _numbers(folder: Path) -> list[int]:
     try:
         entries = os.scandir(folder)
-    except (FileNotFoundError, NotADirectoryError):  # `package_schema` reports it, for all that must know
-        return []
+    except (FileNotFoundError, NotADirectoryError):
+        if not (folder.parent / "request.json").exists():  # the whole package was removed
+            raise
+        return []  # `package_schema` reports that the folder is missing
     with entries:
         return sorted(int(match[1]) for entry in entries if (match := _REQUEST.fullmatch(entry.name)))
 

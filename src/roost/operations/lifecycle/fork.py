@@ -225,7 +225,9 @@ def _reached_goal(plan: _ForkPlan, request: ForkRequest) -> Manifest | None:
     """Returns the requested checkpoint if nothing is left to train after it: it has reached a limit, or it is
     the end of a finished run, which early stopping may have ended, and no limit is changed."""
     line = plan.source.store().lineage()
-    start = _requested_checkpoint(plan.source, request) or (line[-1] if line else None)
+    is_named = request.step is not None or request.checkpoint is not None
+    newest = line[-1] if line else None
+    start = _requested_checkpoint(plan.source, request) if is_named else newest
     if start is None or run_limits.reached(plan.source, start, plan.values):
         return start
     is_end = plan.source.state() == "succeeded" and bool(line) and start.id == line[-1].id
@@ -234,9 +236,15 @@ def _reached_goal(plan: _ForkPlan, request: ForkRequest) -> Manifest | None:
 
 
 def _requested_checkpoint(source: PackageFolder, request: ForkRequest) -> Manifest | None:
-    """Returns the checkpoint that the request names; None if it names none, or its manifest is damaged."""
+    """Returns the checkpoint that the request names; None if its manifest is damaged.
+
+    Raises:
+        NotFound: There is no such checkpoint.
+    """
     if request.step is not None:
         return source.store().at_step(request.step)
+    assert request.checkpoint is not None
+    source.store().path(int(request.checkpoint))
     known = checkpoint.read_manifests(source.checkpoints)
     return next((one for one in known if one.id == request.checkpoint), None)
 

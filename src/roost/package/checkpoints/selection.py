@@ -67,7 +67,8 @@ def parse_selection(
 
 
 def checkpoint_id(package: PackageFolder, word: str | int | None) -> int | None:
-    """Returns the id of the checkpoint that a word names; None for the newest good one.
+    """Returns the id of the checkpoint that a word names, an id whether or not it exists; None for the newest
+    good one.
 
     Args:
         package: The package.
@@ -75,10 +76,10 @@ def checkpoint_id(package: PackageFolder, word: str | int | None) -> int | None:
 
     Raises:
         UsageError: It is another word, or no metric determines the best checkpoint.
-        NotFound: There is no such checkpoint.
+        NotFound: No checkpoint has the metric that determines the best one.
     """
     selected = parse_selection(package, None if word is None else str(word))
-    return None if selected.kind == "last" else candidates(package, selected)[0]
+    return candidates(package, selected)[0] if selected.kind == "best" else selected.id
 
 
 _Parsed = tuple[Literal["id", "last", "best"], int, int | None]
