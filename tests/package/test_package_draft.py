@@ -85,7 +85,20 @@ def test_a_file_linked_for_its_size_is_reported(tmp_path: Path, messages: Messag
         file.truncate(20 << 20)
     (line,) = prepare_training(layers.load(config)).notes()
     messages.check(line)
-    assert line.startswith("big.bin ")
+    assert "big.bin (" in line
+
+
+def test_paths_that_are_not_copied_are_named_by_the_first_run_and_each_check(tmp_path: Path) -> None:
+    config = project(tmp_path / "project")
+    for name in "abcdef":
+        (config.parent / f"{name}.bin").write_bytes(bytes(11 * 2**20))
+    draft = prepare_training(layers.load(config), root=tmp_path / "runs")
+    (line,) = draft.notes(is_check=False)
+    assert "a.bin (" in line and "c.bin (" in line and line.endswith(" and 3 more")
+    draft.create("one")
+    assert draft.notes(is_check=False) == [] and draft.notes() == [line]
+    (config.parent / "g.bin").write_bytes(bytes(11 * 2**20))
+    assert prepare_training(layers.load(config), root=tmp_path / "runs").notes(is_check=False) != []
 
 
 def test_of_the_same_files_the_same_is_copied(tmp_path: Path) -> None:

@@ -9,17 +9,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from roost.base.errors import ConfigError, Refused
+from roost.base.text.word_list import join_names
 from roost.config import interpolation
 from roost.config.layers import Config
 from roost.config.other_tools import foreign_keys
 from roost.config.project_folder import ProjectFolder, given_folder, named_project, nearest_project
 from roost.config.settings import Settings, StateSettings, parse_state_settings
-from roost.package import environment, package_name, snapshot
+from roost.package import environment, package_name, sessions, snapshot
 from roost.package.kinds import PackageKind
 from roost.package.package import PackageFolder
 from roost.package.project_preflight import check_mirror_paths, check_new_config, code_files, named_files
 from roost.package.results import initial_weights
 from roost.package.snapshot import Selection
+
+_MAX_LINKED = 3
+_MAX_COMPARED = 8
+"""Packages whose manifests are read: the newest, as most names are times."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,17 +106,32 @@ class PackageDraft:
                 fix="name a folder of yours, such as save_root=~/runs",
             )
 
-    def notes(self) -> list[str]:
-        """Returns lines for the user: the project's folder if it was chosen, each path that is not copied,
-        with the reason, and the size of a large copy."""
+    def notes(self, *, is_check: bool = True) -> list[str]:
+        """Returns lines for the user: the project's folder if it was chosen, the paths that are not copied,
+        with the reasons, and the size of a large copy.
+
+        Args:
+            is_check: Whether to name the paths in any case. Of runs only the first in `root` names them: it
+                is the same line for each. To be called before the package is created.
+        """
         chosen = [self.project_note] if self.project_note else []
         if self.selection is None:
             return chosen
-        left_out = [
-            f"{one['path']} is linked, not copied: {one['reason']}" for one in self.selection.left_out
-        ]
+        left_out = sorted(f"{one['path']} ({one['reason']})" for one in self.selection.left_out)
+        is_said = bool(left_out) and (is_check or not self._is_known_to_root(self.selection))
+        linked = [f"linked, not copied: {join_names(left_out, _MAX_LINKED)}"] if is_said else []
         size = self.selection.size_note()
-        return [*chosen, *left_out, *([size] if size else [])]
+        return [*chosen, *linked, *([size] if size else [])]
+
+    def _is_known_to_root(self, selection: Selection) -> bool:
+        """Whether one of the last packages here left out the same paths."""
+        try:
+            names = sorted(os.listdir(self.root), reverse=True)[:_MAX_COMPARED]  # noqa: PTH208
+        except OSError:  # it does not exist yet
+            return False
+        manifests = (sessions.load_json(self.root / name / "manifest.json") or {} for name in names)
+        these = sorted(map(str, selection.left_out))
+        return any(sorted(map(str, one.get("left_out") or ())) == these for one in manifests)
 
 
 @dataclass(frozen=True, kw_only=True)
