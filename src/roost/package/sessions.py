@@ -21,6 +21,8 @@ from roost.base.system import mounts, process_identity
 from roost.package.kinds import TaskKind
 from roost.package.session_schema import SESSION_FORMAT, SessionRecord, SessionRequest, process_fields
 
+LOCK_NAME = "lock"
+"""The file of a package that a session has locked while it runs."""
 INITIALIZED = "initialized"
 """The reason in the record of a session that only saved step 0 (``--initialize``); its exit code is 0."""
 _REQUEST = re.compile(r"(\d+)\.request\.json")
@@ -235,7 +237,7 @@ def traceback_file(package: Path, number: int, rank: int = 0) -> Path:
 
 def read_all(folder: Path) -> list[Session]:
     """Returns all sessions, the oldest first."""
-    lock = folder.parent / "lock"
+    lock = folder.parent / LOCK_NAME
     return [
         read(folder / f"{n}.request.json", folder / f"{n}.json", number=n, lock=lock)
         for n in _numbers(folder)

@@ -60,9 +60,7 @@ class LocalExecutor:
             return lambda: None
         plan = msgspec.convert(task.plan, SessionPlan)
         end_abandoned(package)
-        if safe_read.is_locked(
-            package.path / "lock"
-        ):  # `lock` would wait for it, and so would all other tasks
+        if safe_read.is_locked(package.lock_file):  # `lock` would wait for it, as would all other tasks
             raise Refused(
                 "another process writes to its package", where=package.path, fix="wait: it starts after that"
             )
@@ -133,7 +131,7 @@ class LocalExecutor:
         if found is None and not task_file.exists(task):
             return self._without_package(task, "another package is at the path of its package")
         if found is None or found.record is None:
-            if safe_read.is_locked(package.path / "lock"):  # its supervisor is starting
+            if safe_read.is_locked(package.lock_file):  # its supervisor is starting
                 return AttemptStatus(STARTING, found.number if found else None)
             found = self._session(package, task)  # or it has started and ended meanwhile
             if found is None:
