@@ -1,11 +1,14 @@
 """The operation ``new``: a project from a template."""
 
+# Not durable: removes a project that could not be completed
+
 from __future__ import annotations
 
 import importlib.util
 import re
 import shlex
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,7 +51,7 @@ def new_project(directory: Path, *, template: str = "digits") -> CreatedProject:
     Raises:
         NotFound: There is no such template.
         Refused: The folder is not empty.
-        OSError: The folder cannot be written.
+        OSError: The folder cannot be written; what was made is removed.
     """
     if template not in TEMPLATES:
         raise NotFound(
@@ -60,18 +63,32 @@ def new_project(directory: Path, *, template: str = "digits") -> CreatedProject:
     if directory.is_dir() and any(directory.iterdir()):
         raise _not_empty(directory)
     source = _TEMPLATES_FOLDER / template
-    durable.make_folders(directory)
+    made: list[Path] = [one for one in (directory, *directory.parents) if not one.exists()][::-1]
     files = []
-    for path in _tree(source):
-        relative = path.relative_to(source)
-        if path.is_dir():
-            durable.make_folder(directory / relative, exist_ok=True)
-        else:
-            _write(directory, relative, path.read_bytes())
-            files.append(relative.as_posix())
+    try:
+        durable.make_folders(directory)
+        for path in _tree(source):
+            relative = path.relative_to(source)
+            if path.is_dir():
+                made.append(directory / relative)
+                durable.make_folder(directory / relative, exist_ok=True)
+            else:
+                _write(directory, relative, path.read_bytes())
+                made.append(directory / relative)
+                files.append(relative.as_posix())
+    except (OSError, KeyboardInterrupt):
+        _remove(made)  # a half project would be refused the next time, as a folder that is not empty
+        raise
     missing = _missing_distributions([source / name for name in files if name.endswith(".py")])
     commands = list(_next_commands(directory, files, missing))
     return CreatedProject(directory.absolute(), template, files, missing, commands)
+
+
+def _remove(made: Sequence[Path]) -> None:
+    """Removes files and folders of a project that is not complete, each folder after its contents."""
+    for path in reversed(made):
+        with suppress(OSError):  # not made yet; or a folder that has other files by now
+            path.rmdir() if path.is_dir() else path.unlink()
 
 
 def _write(directory: Path, relative: Path, data: bytes) -> None:
