@@ -4,6 +4,7 @@ is refused once, and killed once: what the operation has said is true afterwards
 from __future__ import annotations
 
 import filecmp
+import itertools
 import json
 import os
 import subprocess
@@ -37,6 +38,7 @@ OTHER_CALLS = ("creat", "pwritev", "writev", "copy_file_range", "sendfile", "ren
                "symlink", "symlinkat", "mkdirat", "fallocate")  # fmt: skip
 """Other ways to change a disk, which these operations do not use."""
 ACTIONS = {"EIO": "error=EIO", "ENOSPC": "error=ENOSPC", "SIGKILL": "signal=SIGKILL"}
+NUMBERS = itertools.count()
 AT = 1000
 """Which call of its process is cut; an operation makes fewer of each kind."""
 
@@ -62,15 +64,15 @@ def program(lab: Lab, *arguments: object, under: Sequence[str] = ()) -> Any:
 
 def count(lab: Lab, operation: str) -> Counter[str]:
     """How often an operation makes each call."""
-    name, log = f"counted-{operation.replace('/', '-')}-{len(lab.tasks())}", lab.folder / "log"
+    name, log = f"counted-{operation.replace('/', '-')}-{next(NUMBERS)}", lab.folder / "log"
     program(lab, operation, "prepare", 0, name)
-    names = ",".join(f"?{call}" for call in (*CALLS, *OTHER_CALLS))
+    names = ",".join(f"?{call}" for call in (*CALLS, *OTHER_CALLS, "execve"))
     strace = ["strace", *followed(operation), "-o", str(log), "-e", f"trace={names}", "-e", "signal=none"]
     (found,) = program(lab, operation, "rmdir", 1, name, under=strace)
     assert found["done"], found
     if operation in NEW:
         judge_new(lab, operation, found)
-    lines = [line.split(maxsplit=1) for line in log.read_text().splitlines()]
+    lines = [line.split(maxsplit=1) for line in log.read_text().splitlines() if " execve(" not in line]
     ((child, _),) = Counter(pid for pid, _ in lines if pid != lines[0][0]).most_common(1)
     found_calls = Counter(call.partition("(")[0] for pid, call in lines if pid == child)
     assert max(found_calls.values()) < AT
@@ -138,7 +140,7 @@ def cut(lab: Lab, operation: str, call: str, action: str, *, first: int, last: i
     quick = [] if action == "SIGKILL" or operation in NEW else ["--seccomp-bpf"]
     inject = f"inject={call}:{ACTIONS[action]}:when={AT}"
     log = str(lab.folder / "log")
-    strace = ["strace", *followed(operation), *quick, "-o", log, "-e", f"trace={call}", "-e", inject]
+    strace = ["strace", *followed(operation), *quick, "-o", log, "-e", f"trace={call},execve", "-e", inject]
     for found in program(lab, operation, call, AT - first + 1, *names, under=strace):
         (judge_new if operation in NEW else judge)(lab, operation, found)
 
