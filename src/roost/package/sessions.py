@@ -155,10 +155,9 @@ class Session:
 
 
 def _is_gone(fields: SessionRecord | SessionRequest, lock: Path | None, is_recorded: bool) -> bool:
-    if not isinstance(fields.pid, int):
-        return False  # a damaged record: unknown
-    if _is_alive(fields):
-        # The record of a copied package names processes of the original, that of a stranger's any process.
+    if not isinstance(fields.pid, int) or _is_alive(fields):
+        # The record of a copied package names processes of the original, that of a stranger's any process,
+        # and a damaged one none.
         return is_recorded and lock is not None and _is_free(lock)
     if fields.host == socket.gethostname():
         return True
