@@ -207,11 +207,6 @@ class PackageFolder:
         return self.path / "_model.txt"
 
     @property
-    def lock_file(self) -> Path:
-        """The file that a session has locked while it runs."""
-        return self.path / sessions.LOCK_NAME
-
-    @property
     def progress(self) -> Path:
         """The file of `roost.package.live_progress`."""
         return self.path / "progress"
@@ -272,7 +267,7 @@ class PackageFolder:
 
     def _opened_lock(self) -> int:
         """Opens the lock file: never through a link, and without waiting for the other end of a FIFO."""
-        path = self.lock_file
+        path = self.path / sessions.LOCK_NAME
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         try:
             fd = os.open(path, flags, 0o644)

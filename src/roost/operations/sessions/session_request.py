@@ -29,6 +29,7 @@ from roost.operations.sessions import foreground_lease, multi_node, rank_layout
 from roost.operations.sessions.foreground_lease import SessionCards
 from roost.operations.sessions.running_session import RunningSession, running_session
 from roost.operations.sessions.session_deadline import SessionDeadline, deadline_of
+from roost.package import sessions
 from roost.package.kinds import TaskKind
 from roost.package.package import PackageFolder
 from roost.package.session_schema import SessionRequest
@@ -88,7 +89,7 @@ def removed_on_failure(package: PackageFolder) -> Iterator[None]:
     try:
         yield
     except (RoostError, OSError):
-        if not safe_read.is_locked(package.lock_file):
+        if not safe_read.is_locked(package.path / sessions.LOCK_NAME):
             with suppress(OSError):
                 durable.remove_folder(package.path)
         raise
