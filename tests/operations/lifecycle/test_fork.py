@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 import signal
@@ -18,6 +19,8 @@ from roost.operations.lifecycle.fork import ForkRequest, fork
 from roost.package import lineage
 from roost.package.checkpoints import checkpoint
 from roost.package.package import PackageFolder
+from roost.supervisor import guard_start
+from tests.lab.labs import kill_guard
 from tests.messages import Messages
 from tests.operations.packages import UNFINISHED, VALUES, package, session
 
@@ -329,3 +332,25 @@ def test_a_step_of_before_the_fork_is_debugged_where_it_was_taken(tmp_path: Path
     assert all(fact in str(refused.value) for fact in ("step 15", "step 20", f"roost debug {made.path} 15"))
     assert refused.value.where == new.path
     messages.check(refused.value)
+
+
+def test_a_fork_whose_session_does_not_start_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = package(tmp_path / "runs")
+    request = ForkRequest(package=made.path, name="two", overrides=["max_epochs=9"], description="more")
+    with monkeypatch.context() as patch:
+        patch.setattr(guard_start, "_send_spec", kill_guard)
+        with pytest.raises(guard_start.StartInterrupted):
+            fork(request)
+        nothing_was_made(made)
+    with monkeypatch.context() as patch:
+        patch.setattr(durable, "fault", refuse_description)
+        with pytest.raises(OSError, match="No space left"):
+            fork(request)
+    nothing_was_made(made)
+
+
+def refuse_description(operation: str, path: str) -> None:
+    if operation == "write" and "_desc" in path:
+        raise OSError(errno.ENOSPC, "No space left on device", path)
