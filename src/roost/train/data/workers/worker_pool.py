@@ -12,7 +12,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import Any, NamedTuple
+from typing import Any
 
 from roost.base.errors import ContractError
 from roost.train.data.batches import Interrupted
@@ -34,15 +34,9 @@ _START_ATTEMPTS = 3
 _CLOSE_SECONDS = 1.0
 
 
-class _Answer(NamedTuple):
-    """An answer that a worker has sent; its bytes are in a slot."""
-
-    worker: int
-    kind: int
-    slot: int
-    memory: ByteArray
-    begin: int
-    end: int
+_Answer = tuple[int, int, int, ByteArray, int, int]
+"""An answer that a worker has sent: the number of the worker, the kind, the slot, its bytes, where in them
+the skeleton begins and ends. No named tuple: making one takes a twentieth of the time of a small batch."""
 
 
 class WorkerPool:
@@ -181,13 +175,13 @@ class WorkerPool:
     def _answer(self, should_stop: Callable[[], bool]) -> Any:
         if self._pin_memory:
             return self._pinned_answer(should_stop)
-        answer = self._receive(should_stop)
-        if answer.kind == VALUE and len(self._views) < self._max_views:
-            number = answer.slot
-            self._views[number] = weakref.ref(answer.memory, lambda _: self._returned.append(number))
-            return decode(answer.memory, answer.begin, answer.end)
-        self._free.append(answer.slot)
-        return _copy(answer._replace(memory=answer.memory.copy()), pin=False)
+        worker, kind, slot, memory, begin, end = self._receive(should_stop)
+        if kind == VALUE and len(self._views) < self._max_views:
+            self._views[slot] = weakref.ref(memory, lambda _: self._returned.append(slot))
+            return decode(memory, begin, end)
+        memory = memory.copy()
+        self._free.append(slot)
+        return _copy((worker, kind, slot, memory, begin, end), pin=False)
 
     def _receive(self, should_stop: Callable[[], bool]) -> _Answer:
         """Waits for the answer that is next in the order of the tasks."""
@@ -199,7 +193,7 @@ class WorkerPool:
         memory = self._slots[slot].bytes(end)
         self._largest = max(self._largest, end)
         self._reclaim_slots()
-        return _Answer(number, kind, slot, memory, begin, end)
+        return number, kind, slot, memory, begin, end
 
     def _pinned_answer(self, should_stop: Callable[[], bool]) -> Any:
         """Returns the next answer in page-locked memory, and begins to copy the one after it. Nothing is seen
@@ -213,7 +207,7 @@ class WorkerPool:
         try:
             found = copy()
         finally:
-            self._free.append(answer.slot)
+            self._free.append(answer[2])
         if self._task_workers and self._workers[self._task_workers[0]].has_answer():
             following = self._receive(should_stop)
             self._pinning = self._pinning or ThreadPoolExecutor(1, thread_name_prefix="roost-pin-memory")
@@ -224,7 +218,7 @@ class WorkerPool:
         if self._pinned_ahead is not None:
             (answer, copied), self._pinned_ahead = self._pinned_ahead, None
             wait([copied])
-            self._free.append(answer.slot)
+            self._free.append(answer[2])
 
     def _check_workers(self, should_stop: Callable[[], bool]) -> None:
         """Raises if a stop is requested or any worker is dead, while the answer of one is awaited."""
@@ -313,9 +307,10 @@ def _copy(answer: _Answer, *, pin: bool) -> Any:
     Raises:
         Exception: The answer is the error of a worker.
     """
-    found = decode(answer.memory, answer.begin, answer.end, pin=pin)
-    if answer.kind == ERROR:
-        raise worker_errors.decode_exception(found, answer.worker)
+    worker, kind, _, memory, begin, end = answer
+    found = decode(memory, begin, end, pin=pin)
+    if kind == ERROR:
+        raise worker_errors.decode_exception(found, worker)
     return found
 
 
