@@ -32,7 +32,15 @@ PYTEST = (
     # The interpreter may lack the plugin for timeouts.
     *("-W", "ignore::pytest.PytestConfigWarning", "-W", "ignore::pytest.PytestUnknownMarkWarning"),
 )
-FIRST_PROOFS = ("card", "copies", "skipped_steps", "host_waits", "device_failures", "promised_memory")
+FIRST_PROOFS = (
+    "card",
+    "copies",
+    "batches",
+    "skipped_steps",
+    "host_waits",
+    "device_failures",
+    "promised_memory",
+)
 """Those that tell most in least time."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 import textwrap
@@ -26,6 +27,7 @@ def project(tmp_path: Path) -> Iterator[Path]:
         "class Runner(Net):\n    kind = helper.KIND\n\n"
         "def make(**kwargs):\n    return kwargs\n\nCONSTANT = 3\n",
         "Model/helper.py": "KIND = 'beside'\n",
+        "Importing.py": "import gc\nclass Paused:\n    collects = gc.isenabled()\n",
         "Hooks.py": "class Rules: ...\nclass Others: ...\n",
         "broken.py": "def f(:\n",
         "lacking.py": "import module_that_is_not_there\n",
@@ -131,6 +133,12 @@ def test_refusal_comes_before_any_import() -> None:
     """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_project_is_imported_while_the_collector_pauses(project: Path) -> None:
+    """Which is a quarter of the CPU time of an import."""
+    assert not locate("Importing.py:Paused", root=project, setting="runner").collects  # type: ignore[attr-defined]
+    assert gc.isenabled()
 
 
 def test_floors_0_and_1_do_not_import_torch() -> None:

@@ -52,6 +52,25 @@ def test_a_worker_makes_its_card_the_current_one() -> None:
     torch.cuda.set_device(0)
 
 
+PINS = """
+import torch
+from tests.gpu.test_batches import Numbered
+from tests.train.parts import loader
+torch.cuda.set_device(1)
+torch.ones(1, device="cuda:1")
+reader = loader(Numbered(), 8, num_workers=1, pin_memory=True)
+for batch, _ in zip(reader.epochs(), range(20)):
+    batch.value[0].to("cuda:1", non_blocking=True)
+reader.close()
+print(torch._C._cuda_hasPrimaryContext(0))
+"""
+
+
+def test_the_thread_that_pins_opens_no_context_on_the_first_card() -> None:
+    done = subprocess.run([sys.executable, "-c", PINS], capture_output=True, text=True, timeout=100)
+    assert done.stdout == "False\n", done.stderr
+
+
 PROGRAM = """
 import threading, torch
 from roost.train.checkpointing.staging import Staging

@@ -288,7 +288,7 @@ def test_a_worker_by_itself(tmp_path: Path) -> None:
     ran = Ran(tmp_path / "plain", OMP_DISPLAY_ENV="verbose")
     assert ran.code == 0 and ran.flags() == SEEDED and "inexact" not in ran.output
     if sys.platform == "linux":
-        assert "GOMP_SPINCOUNT = '500'" in ran.output, "OpenMP was loaded with the limit"
+        assert "GOMP_SPINCOUNT = '1000'" in ran.output, "OpenMP was loaded with the limit"
     assert ran.environment["determinism"] == "seeded" and ran.environment["stack"]["deterministic"]
     state, _, flags = ran.shown().partition(": ")
     assert state == "determinism seeded" and flags.startswith("2 threads") and "TF32" in flags

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 from roost.base.errors import ConfigError
 from roost.base.system import cold_restart
+from roost.base.system.collector_pause import paused_collector
 from roost.base.system.site_packages import is_installed
 from roost.base.text.suggestions import did_you_mean
 from roost.config import allowed_classes, call_arguments
@@ -367,7 +368,8 @@ def _execute_module(name: str, spec: importlib.machinery.ModuleSpec | None) -> t
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
+        with paused_collector():
+            spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[name]
         raise

@@ -14,6 +14,7 @@ from roost.devices import inventory
 from roost.devices.card import Card
 
 VARIABLE = "CUDA_VISIBLE_DEVICES"
+ORDER_VARIABLE = "CUDA_DEVICE_ORDER"
 _GB_OF_MB = 1024
 
 
@@ -21,8 +22,9 @@ def cards(environment: Mapping[str, str] = os.environ) -> list[Card]:
     """Returns the GPUs that CUDA_VISIBLE_DEVICES leaves, in its order; without it all, in nvidia-smi's order.
 
     A number in the variable counts as nvidia-smi does. CUDA itself counts the same way if CUDA_DEVICE_ORDER
-    is PCI_BUS_ID, or all cards are of one model. Of MIG instances a process sees only the first, and then no
-    whole GPU: older drivers behave so, and newer ones show at least this instance.
+    is PCI_BUS_ID, as workers have it unless the user sets it, or if all cards are of one model. Of MIG
+    instances a process sees only the first, and then no whole GPU: older drivers behave so, and newer ones
+    show at least this instance.
 
     Raises:
         Refused: The driver does not answer, or one of these cards has failed.

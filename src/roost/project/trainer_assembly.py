@@ -10,6 +10,7 @@ import torch
 
 from roost.base.errors import ContractError
 from roost.base.interval import NEVER, parse_duration
+from roost.base.system.collector_pause import paused_collector
 from roost.config.settings import Settings, Where
 from roost.config.step_modes import STEP_MODES
 from roost.package import lineage
@@ -147,6 +148,8 @@ def _stepper(experiment: Experiment, train: Batches, where: Where) -> Stepper:
         agrees_on_failures=settings.on_step_error == "skip",
     )
     by_hand = type(runner).optimizers is not Runner.optimizers
+    with paused_collector():
+        import torch._dynamo  # noqa: F401  - torch's optimizers import it when the first one is made
     stepper = make(
         _optimizers_of_runner(runner) if by_hand else _optimizers_of_config(experiment, train, where)
     )

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from roost.base.errors import STOPPED_EXIT_CODE, NotFound
 from roost.base.system import process_title, spin_limit
+from roost.base.system.collector_pause import paused_collector
 from roost.base.system.worker_protocol import EARLY_STOP, OUT_OF_MEMORY
 from roost.package.kinds import TaskKind
 from roost.worker import worker_output, worker_signals
@@ -115,14 +116,15 @@ def _run_task(path: str, task: str) -> str:
 
         return report_data(package)
     if kind is TaskKind.EXPORT:
-        from roost.worker.results.export_task import export
-
+        with paused_collector():
+            from roost.worker.results.export_task import export
         return export(package, Path(task))
     if kind is TaskKind.PREDICT:
-        from roost.worker.results.predict_task import predict
-
+        with paused_collector():
+            from roost.worker.results.predict_task import predict
         return predict(package, Path(task))
-    from roost.worker.analyze_task import analyze
+    with paused_collector():
+        from roost.worker.analyze_task import analyze
 
     return analyze(package, Path(task))
 
@@ -136,7 +138,8 @@ def _train(path: str, number: int) -> str:
 
     package = PackageFolder.open(path)
     live_progress.reset(package.progress)
-    from roost.worker.train_task import train  # imports torch, a second or two
+    with paused_collector():
+        from roost.worker.train_task import train  # imports torch, a second or two
 
     session = next((one for one in package.sessions() if one.number == number), None)
     if session is None:

@@ -29,4 +29,4 @@ def test_torch_reads_the_limit() -> None:
         check=True,
         timeout=120,
     ).stderr
-    assert "GOMP_SPINCOUNT = '500'" in shown
+    assert "GOMP_SPINCOUNT = '1000'" in shown

@@ -54,6 +54,9 @@ def test_the_environment_is_the_callers_and_repeatable(monkeypatch: pytest.Monke
     assert made["PYTHONUNBUFFERED"] == "1" and made["PYTHONDONTWRITEBYTECODE"] == "1"
     assert worker_environment(cpu=True)["CUDA_VISIBLE_DEVICES"] == ""
     assert worker_environment(cpu=False, cards=["GPU-a", "GPU-b"])["CUDA_VISIBLE_DEVICES"] == "GPU-a,GPU-b"
+    assert made["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID", "as the leases count"
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "FASTEST_FIRST")
+    assert worker_environment(cpu=False)["CUDA_DEVICE_ORDER"] == "FASTEST_FIRST"
     monkeypatch.setenv("ROOST_DEVICES", "sim:1x24GB")
     assert worker_environment(cpu=False)["CUDA_VISIBLE_DEVICES"] == "", "or torch would find those behind"
     assert "ROOST_DEADLINE" not in worker_environment(cpu=True)
@@ -82,6 +85,7 @@ def test_a_training_has_the_callers_environment_and_above_it_its_own(monkeypatch
         "PYTHONHASHSEED": "0",
         "PYTHONUNBUFFERED": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "CUDA_VISIBLE_DEVICES": "",
     }
     assert made.limits["wall_seconds"] == 90.0 and made.limits["grace_seconds"] == 5.0

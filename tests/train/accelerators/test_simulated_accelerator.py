@@ -11,6 +11,7 @@ from torch import Tensor
 from roost.base import state_tree
 from roost.project.contract import move_to_device
 from roost.train.accelerators import registry
+from roost.train.checkpointing import staging as staging_module
 from roost.train.checkpointing.staging import Staging
 from roost.train.model import peak_gpu_memory
 from roost.train.step import seeding
@@ -105,6 +106,23 @@ def test_the_memory_of_a_copy_is_used_again(device: SimulatedAccelerator) -> Non
             state_tree.tensor_leaf(found[name]).data.tobytes() for name in ("weight", "moment")
         ]
     assert [call for call in device.calls if call.startswith("pin")] == [f"pin {1 << 20} bytes"]
+
+
+def test_little_memory_of_the_host_is_not_page_locked(
+    device: SimulatedAccelerator, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(staging_module, "available_bytes", lambda: 2 << 20)
+    found, staging = values(), Staging()
+    for _ in range(2):
+        staging.begin()
+        leaf = staging.leaf(on_device(found["weight"]))
+        large = staging.leaf(on_device(torch.ones(1 << 19)))
+        staging.start_gpu_copies()
+        staging.wait()
+        assert bytes(leaf.data) == found["weight"].numpy().tobytes()
+        assert bytes(large.data) == torch.ones(1 << 19).numpy().tobytes()
+    assert not [call for call in device.calls if call.startswith("pin")]
+    assert capsys.readouterr().out.count("\n") == 1, "said once"
 
 
 def test_a_type_that_does_not_copy_concurrently_waits(

@@ -115,6 +115,20 @@ def test_what_a_block_has_more_than_was_asked_for_is_used() -> None:
     assert [len(block) for block in blocks] == [128 << 20]
 
 
+def test_a_gap_is_filled_by_a_later_tensor_that_fits() -> None:
+    blocks = []
+
+    def rounded(num_bytes: int) -> Tensor:
+        blocks.append(torch.empty(1 << (num_bytes - 1).bit_length(), dtype=torch.uint8))
+        return blocks[-1]
+
+    kept, sizes = StagingMemory(rounded), [72 << 20, 65 << 20, 60 << 20, 50 << 20, 5 << 20]
+    first = [kept.allocate(size).data_ptr() for size in sizes]
+    assert [len(block) for block in blocks] == [128 << 20, 128 << 20]
+    kept.reset()
+    assert [kept.allocate(size).data_ptr() for size in sizes] == first
+
+
 @pytest.mark.needs_gpu
 def test_a_gpu_copies_beside_what_it_computes_and_before_what_comes_after() -> None:
     values = [torch.randn(4096, 4096, device="cuda") for _ in range(4)]

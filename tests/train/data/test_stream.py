@@ -220,6 +220,14 @@ def test_a_resume_at_every_position_with_two_workers(kind: type[Numbers]) -> Non
     assert in_pieces(make, [3, 5, 2]) == reference
 
 
+def test_the_state_is_that_of_the_batch_given_though_the_next_one_is_pinned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Tensor, "pin_memory", Tensor.clone)
+    reference = whole(lambda: stream(Stateful(), 2), 10)
+    assert in_pieces(lambda: stream(Stateful(), 2, pin_memory=True), [3, 5, 2]) == reference
+
+
 def test_what_has_no_state_is_drawn_and_dropped_and_that_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     for kind, dropped in ((Numbers, 6), (Stateful, 0)):
         state, again = None, kind()

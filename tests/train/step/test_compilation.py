@@ -18,7 +18,7 @@ from roost.train.hooks import Validate
 from roost.train.optim.optimizer import Optim
 from roost.train.step import compilation as compiled_module
 from roost.train.step import seeding
-from roost.train.step.compilation import CompiledLoss
+from roost.train.step.compilation import CompiledFunction
 from roost.train.step.stepper import Stepper
 from roost.train.trainer import Trainer
 from tests.messages import Messages
@@ -223,9 +223,9 @@ def mean(batch: Any) -> Tensor:
 
 
 def test_a_ninth_shape_is_an_error_that_names_it(traced: None, messages: Messages) -> None:
-    compiled = CompiledLoss(mean, dynamic=False)
+    compiled = CompiledFunction(mean, dynamic=False)
     for length in [*range(1, 9), *range(1, 9)]:
-        assert float(compiled(batch_of(length))) == 1.0  # type: ignore[arg-type]
+        assert float(compiled(batch_of(length))) == 1.0
     with pytest.raises(ContractError, match=r"\b8\b.*\(3, 9\).*compile_dynamic: true.*collate") as refused:
         compiled(batch_of(9))
     assert refused.value.setting == "step_mode"
@@ -233,9 +233,9 @@ def test_a_ninth_shape_is_an_error_that_names_it(traced: None, messages: Message
 
 
 def test_with_dynamic_shapes_there_is_one_kernel(traced: None) -> None:
-    compiled, before = CompiledLoss(mean, dynamic=True), num_compiled()
+    compiled, before = CompiledFunction(mean, dynamic=True), num_compiled()
     for length in range(4, 40):
-        assert float(compiled(batch_of(length))) == 1.0  # type: ignore[arg-type]
+        assert float(compiled(batch_of(length))) == 1.0
     assert num_compiled() - before == 1
 
 
@@ -244,14 +244,14 @@ def test_a_long_compilation_is_printed_once_for_each_shape(
 ) -> None:
     for dynamic, shapes in ((False, ["3x4", "3x5"]), (True, ["3x4"])):
         monkeypatch.setattr(compiled_module, "_MIN_REPORTED_SECONDS", 0.0)
-        compiled = CompiledLoss(mean, dynamic=dynamic)
+        compiled = CompiledFunction(mean, dynamic=dynamic)
         for length in (4, 4, 5, 4, 5):
             compiled(batch_of(length))
         said = capsys.readouterr().out.splitlines()
         assert [re.findall(r"\d+x\d+", line) for line in said] == [[one] for one in shapes]
         assert all(re.search(r"\b\d+ s\b", line) for line in said)
         monkeypatch.setattr(compiled_module, "_MIN_REPORTED_SECONDS", float("inf"))
-        CompiledLoss(mean, dynamic=dynamic)(batch_of(4))
+        CompiledFunction(mean, dynamic=dynamic)(batch_of(4))
         assert capsys.readouterr().out == ""
 
 

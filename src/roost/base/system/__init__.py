@@ -9,6 +9,7 @@ cgroup_membership: the control groups of this process
 cpu_cores: the number of usable CPU cores
 cpu_wait: how long this process waits for a CPU core
 spin_limit: how long a thread of OpenMP waits actively
+collector_pause: imports without the garbage collector
 host_memory: the memory that is still available
 mounts: the types of file systems
 state_folder: the lab's folder

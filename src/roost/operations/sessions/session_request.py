@@ -352,11 +352,15 @@ def own_environment(*, cpu: bool, cards: Sequence[str] | None = None) -> dict[st
 
     No bytecode is written, so none gets into the package. PYTHONPYCACHEPREFIX would redirect it, but torch's
     modules would then be compiled again: 1.3 s more, and that at every start where bytecode is switched off.
+
+    CUDA counts cards as nvidia-smi and the leases do, unless the caller has chosen its order: by default it
+    counts the fastest one first, so that with unlike cards a run would compute on another one than it leased.
     """
     visible = [] if cpu or inventory.excludes_real_cards() else cards
     return {
         "PYTHONHASHSEED": "0",
         "PYTHONUNBUFFERED": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
+        visible_cards.ORDER_VARIABLE: os.environ.get(visible_cards.ORDER_VARIABLE, "PCI_BUS_ID"),
         **({visible_cards.VARIABLE: ",".join(visible)} if visible is not None else {}),
     }

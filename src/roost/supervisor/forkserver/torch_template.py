@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from roost.base.system import spin_limit
+from roost.base.system.collector_pause import paused_collector
 from roost.supervisor.forkserver import forked_worker, template_process
 from roost.supervisor.forkserver.template_process import Preload
 
@@ -34,7 +35,8 @@ def load() -> Preload:
         _exit_unusable(f"modules imported at the start of the interpreter have opened {sorted(descriptors)}")
     spin_limit.set_default()
     template_process.load_modules()
-    modules = _load_torch()
+    with paused_collector():
+        modules = _load_torch()
     warm = forked_worker.WarmWorker(started_with, modules=modules, prepare=_reset_process_state)
     opened = _descriptors() - descriptors
     if opened:  # a child could not distinguish them from those that it must not have

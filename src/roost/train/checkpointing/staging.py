@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,11 +13,16 @@ from torch import Tensor
 
 from roost.base import state_tree
 from roost.base.state_tree import Leaf
+from roost.base.system.host_memory import available_bytes
+from roost.base.text.byte_sizes import format_bytes
 from roost.train.accelerators.accelerator import DeviceEvent, DeviceStream
 from roost.train.accelerators.registry import accelerator_of
 
 _ALIGNMENT = 64
 _FIRST_BLOCK_BYTES, _BLOCK_BYTES = 1 << 20, 1 << 26
+_MIN_FREE_RATIO = 4
+"""A block is page-locked only if the host has so many times its size left: torch may take twice the size, and
+the kernel cannot swap it out."""
 _SHORT_COPY_BYTES = 1 << 22
 """Up to this size, copying takes less time than starting a thread."""
 
@@ -32,24 +38,25 @@ class StagingMemory:
     def __init__(self, new: Callable[[int], Tensor]) -> None:
         self._new = new
         self._blocks: list[Tensor] = []
-        self._block = self._offset = 0
+        self._taken: list[int] = []
+        """The bytes in use at the start of each block."""
 
     def reset(self) -> None:
         """Frees all allocations for reuse."""
-        self._block = self._offset = 0
+        self._taken = [0] * len(self._blocks)
 
     def allocate(self, num_bytes: int) -> Tensor:
-        """Returns (num_bytes,) uint8, aligned for every dtype."""
-        while self._block < len(self._blocks):
-            block = self._blocks[self._block]
-            if self._offset + num_bytes <= len(block):
-                taken = block[self._offset : self._offset + num_bytes]
-                self._offset += -(-num_bytes // _ALIGNMENT) * _ALIGNMENT
-                return taken
-            self._block, self._offset = self._block + 1, 0
+        """Returns (num_bytes,) uint8, aligned for every dtype, of the first block with so much left: one may
+        be much larger than the tensor for which it was made."""
+        for number, block in enumerate(self._blocks):
+            begin = self._taken[number]
+            if begin + num_bytes <= len(block):
+                self._taken[number] = begin + -(-num_bytes // _ALIGNMENT) * _ALIGNMENT
+                return block[begin : begin + num_bytes]
         held = sum(len(block) for block in self._blocks)
         size = max(num_bytes, min(_BLOCK_BYTES, max(_FIRST_BLOCK_BYTES, held)))
         self._blocks.append(self._new(size))
+        self._taken.append(0)
         return self.allocate(num_bytes)
 
 
@@ -78,6 +85,7 @@ class Staging:
         self._host = StagingMemory(unpinned_memory)
         self._pinned: dict[str, StagingMemory] = {}
         """The pinned memory of each type of accelerator that copies concurrently."""
+        self._has_warned = False
         self._defer: Collection[int] = ()
         self._deferred: list[_DeferredCopy] = []
         self._remaining: list[_DeferredCopy] = []
@@ -129,8 +137,25 @@ class Staging:
 
     def _pinned_memory(self, device: torch.device) -> StagingMemory:
         if device.type not in self._pinned:
-            self._pinned[device.type] = StagingMemory(accelerator_of(device).pinned_memory)
+            self._pinned[device.type] = StagingMemory(
+                partial(self._page_locked_memory, accelerator_of(device).pinned_memory)
+            )
         return self._pinned[device.type]
+
+    def _page_locked_memory(self, new: Callable[[int], Tensor], num_bytes: int) -> Tensor:
+        """Returns page-locked memory from ``new``; or memory that is not, if the host has little left. A copy
+        from a GPU into that is right too: the call returns when it is done."""
+        free = available_bytes()
+        if free is None or num_bytes * _MIN_FREE_RATIO <= free:
+            return new(num_bytes)
+        if not self._has_warned:
+            self._has_warned = True
+            print(
+                f"checkpoints are copied into memory that is not page-locked, for {format_bytes(num_bytes)} "
+                f"are much of the {format_bytes(free)} that are left here; training waits for each copy",
+                flush=True,
+            )
+        return unpinned_memory(num_bytes)
 
     def start_gpu_copies(self) -> None:
         """Starts the deferred copies of GPU tensors, on a separate stream of each GPU, concurrently with the

@@ -16,7 +16,7 @@ EvaluationFunction = Callable[[Any], Any]
 MAX_SHAPES = 8
 """The most shapes of batches that get separate kernels."""
 _MAX_COMPILED = 32
-"""The most loss functions whose compiled forms are kept."""
+"""The most losses whose compiled forms are kept."""
 _INITIAL_RECOMPILES, _CALLS_PER_RECOMPILE = 16, 50
 """Compilations that are allowed at first, and the number of calls after which one more is allowed. A value
 that changes once an epoch costs a compilation each time; a value that changes in each step soon raises
@@ -29,31 +29,31 @@ _MIN_REPORTED_SECONDS = 1.0
 """Compilations that take at least so long are printed."""
 
 
-class CompiledLoss:
-    """A compiled loss function; called like the plain one.
+class CompiledFunction:
+    """A compiled function of a batch, a loss or an evaluation; called like the plain one.
 
     Each shape of batches has its own kernels. By default torch would compile the second shape for all later
     shapes; then the bits of a step would depend on the shapes before it, and a resumed run would differ from
     an uninterrupted one.
 
     Args:
-        fn: Returns the loss of a batch. If it is a method of a module, the names of the module do not change.
+        fn: Computes a batch. If it is a method of a module, the names of the module do not change.
         dynamic: One kernel for all shapes, from the first on.
     """
 
-    def __init__(self, fn: LossFunction, *, dynamic: bool) -> None:
+    def __init__(self, fn: Callable[[Any], Any], *, dynamic: bool) -> None:
         # Beyond its limit torch would continue uncompiled, without an error.
         config = torch._dynamo.config
         config.fail_on_recompile_limit_hit = True
         config.recompile_limit = max(config.recompile_limit, _INITIAL_RECOMPILES)
         config.accumulated_recompile_limit = max(config.accumulated_recompile_limit, 2**20)
-        self._fn: LossFunction = torch.compile(fn, dynamic=dynamic)
+        self._fn: Callable[[Any], Any] = torch.compile(fn, dynamic=dynamic)
         self._dynamic = dynamic
         self._shapes: set[Any] = set()
         self._calls = 0
 
-    def __call__(self, batch: Any) -> Tensor | Mapping[str, Tensor]:
-        """Returns the loss of a batch.
+    def __call__(self, batch: Any) -> Any:
+        """Returns what the function returns of a batch.
 
         Raises:
             ContractError: The batch has a ninth shape, or the function reads a number that changes too
@@ -121,7 +121,7 @@ class CompiledEvaluation:
         self, fn: EvaluationFunction, name: str, *, dynamic: bool, note_inexact: Callable[[str], object]
     ) -> None:
         self._plain, self._name, self._note_inexact = fn, name, note_inexact
-        self._compiled: CompiledLoss | None = CompiledLoss(fn, dynamic=dynamic)
+        self._compiled: CompiledFunction | None = CompiledFunction(fn, dynamic=dynamic)
         self._has_printed = False
 
     def __call__(self, batch: Any) -> Any:
@@ -150,8 +150,8 @@ class CompiledEvaluation:
             return self._plain(batch)
 
 
-class CompiledLosses:
-    """The compiled forms of loss functions and evaluations, made at their first use.
+class CompiledFunctions:
+    """The compiled forms of losses and evaluations, made at their first use.
 
     Args:
         dynamic: One kernel for all shapes.
@@ -159,17 +159,17 @@ class CompiledLosses:
 
     def __init__(self, *, dynamic: bool) -> None:
         self._dynamic = dynamic
-        self._made: dict[LossFunction, CompiledLoss] = {}
+        self._made: dict[LossFunction, CompiledFunction] = {}
         self._evaluations: dict[tuple[str, EvaluationFunction], CompiledEvaluation] = {}
 
-    def get(self, fn: LossFunction) -> CompiledLoss:
+    def get(self, fn: LossFunction) -> CompiledFunction:
         """Returns the compiled form of ``fn``, the same one each time. Functions that are created in each
         step are not all kept; torch reuses what it compiled for their code."""
         found = self._made.get(fn)
         if found is None:
             if len(self._made) == _MAX_COMPILED:
                 self._made.clear()
-            found = self._made[fn] = CompiledLoss(fn, dynamic=self._dynamic)
+            found = self._made[fn] = CompiledFunction(fn, dynamic=self._dynamic)
         return found
 
     def evaluation(

@@ -18,7 +18,7 @@ from roost.train.events import Value
 from roost.train.optim.optimizer import Optim
 from roost.train.step import loss as losses
 from roost.train.step import precision as numbers
-from roost.train.step.compilation import CompiledLosses, EvaluationFunction, exclude_log
+from roost.train.step.compilation import CompiledFunctions, EvaluationFunction, exclude_log
 from roost.train.step.gradients import Gradients, LossTarget
 from roost.train.step.loss import LossFunction
 from roost.train.step.nonfinite_check import NonfiniteGuard, host_waits, step_unless
@@ -111,7 +111,7 @@ class Stepper:
         ):
             if device.type != "cpu":
                 print(line, flush=True)
-        self._compiled = CompiledLosses(dynamic=compile_dynamic) if STEP_MODES[mode].compiles else None
+        self._compiled = CompiledFunctions(dynamic=compile_dynamic) if STEP_MODES[mode].compiles else None
         self._targets: dict[str | tuple[str, ...], LossTarget] = {}
         self._kept_back: list[Tensor] | None = None
         """() for each `run` of a runner's step: whether it was skipped; None outside `step_function`."""

@@ -6,6 +6,7 @@ import errno
 from pathlib import Path
 
 from roost.base.errors import Refused
+from roost.base.system.collector_pause import paused_collector
 from roost.package import live_progress
 from roost.package.package import PackageFolder
 from roost.worker.check.stages import begin_stages
@@ -22,7 +23,8 @@ def check(package: PackageFolder) -> str:
     """
     live_progress.reset(package.progress)
     request, reporter = begin_stages(package)
-    from roost.worker.check.check_run import CheckRun  # imports torch, a second or two
+    with paused_collector():
+        from roost.worker.check.check_run import CheckRun  # imports torch, a second or two
 
     try:
         CheckRun(package, request, reporter).run()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from roost.base.system.collector_pause import paused_collector
 from roost.package.package import PackageFolder
 from roost.worker.check.stages import begin_stages
 
@@ -15,7 +16,10 @@ def report_data(package: PackageFolder) -> str:
         Exception: An error of the project's code.
     """
     request, reporter = begin_stages(package)
-    from roost.worker.data_report.report_builder import DataReportBuilder  # imports torch, a second or two
+    with paused_collector():
+        from roost.worker.data_report.report_builder import (
+            DataReportBuilder,
+        )  # imports torch, a second or two
 
     try:
         DataReportBuilder(package, request, reporter).run()

@@ -1,14 +1,18 @@
 from __future__ import annotations
 
+import fcntl
 import functools
 import gc
 import itertools
 import os
 import resource
 import signal
+import struct
 import subprocess
 import sys
-from collections.abc import Iterator
+import termios
+import threading
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +22,9 @@ import torch
 
 from roost.base.errors import ContractError
 from roost.train.data.workers import worker_handle
+from roost.train.data.workers.loader_worker import ANSWER
 from roost.train.data.workers.shared_memory import SharedMemoryFull
+from roost.train.data.workers.worker_handle import WorkerHandle
 from roost.train.data.workers.worker_pool import MAX_VIEWS, WorkerPool
 from roost.train.data.workers.worker_status import WorkerContext
 from tests.messages import Messages
@@ -133,6 +139,46 @@ def test_pinned_answers_leave_their_slot(monkeypatch: pytest.MonkeyPatch) -> Non
     with pools(lambda task: (torch.full((9,), task), np.full(9, task)), pin_memory=True) as found:
         held = list(found.map(range(30)))
     assert [(int(one[8]), int(other[8])) for one, other in held] == [(n, n) for n in range(30)]
+
+
+def num_sent(worker: WorkerHandle) -> int:
+    """The answers of a worker that nothing has asked for yet."""
+    sent = struct.unpack("i", fcntl.ioctl(worker._answers, termios.FIONREAD, bytes(4)))[0]
+    return len(worker._inbox) + int(sent) // ANSWER.size
+
+
+def test_a_thread_pins_the_next_answer_and_nothing_is_seen_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error belongs to its own task though it was received with the one before. What is left at an early
+    end is dropped, and its slots are used again."""
+    threads: dict[int, str] = {}
+
+    def pin_memory(self: torch.Tensor) -> torch.Tensor:
+        threads[int(self[0])] = threading.current_thread().name
+        return self.clone()
+
+    def work(task: int) -> torch.Tensor:
+        if task == 4:
+            raise ValueError("the fifth")
+        return torch.full((9,), task)
+
+    def answers_that_wait(tasks: Iterable[int]) -> Iterator[int]:
+        for one in found.map(tasks):
+            wait_for(lambda: num_sent(found._workers[0]) >= min(2, len(found._task_workers)))
+            yield int(one[8])
+
+    monkeypatch.setattr(torch.Tensor, "pin_memory", pin_memory)
+    with pools(work, 1, pin_memory=True) as found:
+        answers, seen = answers_that_wait(range(8)), []
+        with pytest.raises(ValueError, match="the fifth"):
+            for one in answers:
+                seen.append(one)
+        assert seen == [0, 1, 2, 3]
+        assert threads[0] == "MainThread" and threads[3].startswith("roost-pin-memory")
+        for _ in range(3):
+            assert list(itertools.islice(answers_that_wait(range(10, 60)), 2)) == [10, 11]
+        assert numbers(found.map(range(70, 99))) == list(range(70, 99))
+        assert numbers(found.map(range(70, 99))) == list(range(70, 99))
+        assert len(found._free) == len(found._slots), "all slots are free again"
 
 
 def test_held_after_closing_and_beginning_anew() -> None:

@@ -107,6 +107,11 @@ class WorkerHandle:
         with contextlib.suppress(BrokenPipeError):  # the worker is dead: reported where its answer is due
             os.write(self._tasks, message)
 
+    def has_answer(self) -> bool:
+        """Whether `receive` would return an answer at once."""
+        found = self._poller.poll(0) if not self._inbox else ()
+        return bool(self._inbox) or any(fd == self._answers and event & select.POLLIN for fd, event in found)
+
     def receive(self, check: Callable[[], None]) -> bytes:
         """Waits for the next answer, encoded.
 
