@@ -61,7 +61,7 @@ class StateSettings(Struct, frozen=True, kw_only=True):
     checkpoint: Checkpointing = CheckpointSettings()
 
 
-S = TypeVar("S", "StateSettings", "Settings")
+S = TypeVar("S", bound=Struct)
 
 
 class Settings(RunSettings, Struct, frozen=True, kw_only=True):
@@ -177,7 +177,9 @@ def parse_state_settings(values: Mapping[str, Any], *, where: Where = lambda key
     Raises:
         ConfigError: A key is similar to a setting of roost, or has the wrong type or range.
     """
-    return _read(StateSettings, values, where)
+    settings = _read(StateSettings, values, where)
+    check_saves(settings.checkpoint.every, "checkpoint.every", where)
+    return settings
 
 
 def _read(struct: type[S], values: Mapping[str, Any], where: Where) -> S:
@@ -186,9 +188,7 @@ def _read(struct: type[S], values: Mapping[str, Any], where: Where) -> S:
     for key in values:
         if key not in known and key not in own:
             _refuse_near_miss(key, [*known, *own], where)
-    settings = section_schema.read_section(struct, values, where=where, is_open=True)
-    check_saves(settings.checkpoint.every, "checkpoint.every", where)
-    return settings
+    return section_schema.read_section(struct, values, where=where, is_open=True)
 
 
 def declared_options(
@@ -261,6 +261,7 @@ def _refuse_endless(values: Mapping[str, Any], where: Where) -> None:
 
 
 def _check(settings: Settings, where: Where) -> None:
+    check_saves(settings.checkpoint.every, "checkpoint.every", where)
     check_execution(settings, where)
     conflicts.check(settings, where)
     yaml_project_checks.check(settings, where)
