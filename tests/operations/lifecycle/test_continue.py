@@ -254,10 +254,8 @@ def test_the_overrides_of_a_session_follow_its_contract(tmp_path: Path) -> None:
     started = begun(made, overrides=["max_epochs=9", "roost.max_time=2h", "roost.devices=2"], force=True)
     request = made.sessions()[1].request
     assert request["inexact"] == ["max_epochs: 5 -> 9"] and request.ranks == 2
-    assert started.notes[:2] == [
-        "changed: roost.devices: 'auto' -> 2",
-        "changed: roost.max_time: (not set) -> 2h",
-    ]
+    changed = ["roost.devices: auto -> 2", "roost.max_time: (not set) -> 2h"]
+    assert started.notes[:2] == [f"changed: {one}" for one in changed]
     assert begun(made).session == 3
     assert made.sessions()[2].request.ranks == 2, "as in the session before"
     with pytest.raises(ConfigError, match=r"roost\.max_time"):
@@ -269,5 +267,5 @@ def test_the_overrides_of_a_session_follow_its_contract(tmp_path: Path) -> None:
 def test_its_code_must_be_in_the_package(tmp_path: Path) -> None:
     made = of_document_000(tmp_path, "stopped")
     shutil.rmtree(made.path / "Dataset")
-    with pytest.raises(ConfigError, match="Dataset/Dataset.py"):
+    with pytest.raises(ConfigError, match=r"Dataset/Dataset\.py"):
         begun(made, force=True)

@@ -318,9 +318,8 @@ def test_a_fork_of_a_project_of_document_000(tmp_path: Path) -> None:
     """Also of a finished one, as its own code decides when it ends."""
     tools = tmp_path / "tools.py"
     tools.write_text("x = 1\n")
-    config = dlnest_project(
-        tmp_path / "p", other_file_paths=[str(tools)], optimizers={"main": {"class": "a"}}
-    )
+    own = {"other_file_paths": [str(tools)], "optimizers": {"main": {"class": "a"}}}
+    config = dlnest_project(tmp_path / "p", **own)
     made = prepare_training(layers.load(config)).create("one")
     session(made, "succeeded")
     add_checkpoint(made, 0, {"step": 10, "epoch": 1, "valid/loss": 1.0})

@@ -338,10 +338,10 @@ def test_a_sweep_over_keys_of_a_project_of_document_000(here: Lab, tmp_path: Pat
         ("model.lr=0.1", "roost.seed=0"),
         ("model.lr=0.01", "roost.seed=0"),
     ]
-    assert len({task.profile for task in found}) == 2, (
-        "the seed does not change the memory, the user's key may"
-    )
-    assert why(found[0].id).task.package == found[0].package
+    # The seed does not change the memory of a run, a key of the user may.
+    assert len({task.profile for task in found}) == 2
+    (explained,) = why(found[0].id)
+    assert explained.package == found[0].package and explained.command == []
 
 
 def test_its_time_limit_is_a_setting_of_roost(here: Lab, tmp_path: Path) -> None:
