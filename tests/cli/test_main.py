@@ -98,7 +98,7 @@ def test_version() -> None:
         (["run", "p/config.yaml", "--max-epochs", "2"], 2, "max_epochs=2"),
         (["run", "p/config.yaml", "--multirun"], 2, "roost submit"),
         (["run", "p/config.yaml", "--ckpt_path", "last"], 2, "roost continue"),
-        (["run", "p/config.yaml", "trainer.max_epochs=5"], 4, "'max_epochs'"),
+        (["run", "p/config.yaml", "trainer.max_epochs=5"], 4, "max_epochs=5"),
         (["run", "p/config.yaml", "seed=0,1"], 4, "`roost submit CONFIG seed=0,1`"),
         (["run", "p/config.yaml", "seed=0...4"], 4, "seed=0..4"),
         (["run", "p/config.yaml", "seed=0-4"], 4, "seed=0..4"),

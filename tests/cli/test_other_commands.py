@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import click
 import pytest
 
+from roost.base.errors import ConfigError
 from roost.cli import other_commands
 from roost.cli.__main__ import COMMANDS, roost
 from roost.cli.other_commands import OTHER_COMMANDS, OTHER_OPTIONS
+from roost.config import layers
+from roost.config.other_tools import known_tools
+from roost.config.other_tools.known_tools import TOOLS
+from roost.operations.queue import sweep
+from roost.package.project_preflight import check_new_config
+from tests.messages import Messages
 from tests.operations.packages import project
 
 ROWS = [row for rows in OTHER_COMMANDS.values() for row in rows]
@@ -82,3 +90,89 @@ def test_an_option_that_is_a_setting_names_the_one_of_the_config(tmp_path: Path)
     assert str(hint("--num_epochs", [config, "--num_epochs", "3"], [])).endswith("max_epochs=3")
     assert str(hint("--seed", ["nowhere.yaml", "--seed"], [])).endswith("seed=VALUE")
     assert hint("--nonsense", [config], []) is None
+
+
+@pytest.mark.parametrize("option", ["-m", "--multirun", "--sweep"])
+def test_a_sweep_is_answered_with_the_values_that_were_typed(option: str) -> None:
+    typed = ["c.yaml", option, "optimizers.main.lr=1e-3,1e-4", "seed=0..2"]
+    hint = str(other_commands.option_hint(option, typed, []))
+    assert hint.endswith("`roost submit c.yaml optimizers.main.lr=1e-3,1e-4 seed=0..2`")
+    assert str(other_commands.option_hint(option, [option], [])).endswith("`roost submit CONFIG seed=0..4`")
+
+
+_TEXTS = [
+    *(row.here for row in ROWS),
+    *(row.note for row in ROWS),
+    *OTHER_OPTIONS.values(),
+    *(text for tool in TOOLS for text in tool.keys.values()),
+]
+_LINES = sorted(
+    {row.here for row in ROWS} | {line for text in _TEXTS for line in re.findall(r"`(roost [^`]*)`", text)}
+)
+_CONFIG = "CONFIG"
+
+
+@pytest.mark.parametrize("line", [line for line in _LINES if not line.startswith("roost --")])
+def test_every_command_that_is_proposed_is_accepted(line: str, tmp_path: Path) -> None:
+    config = str(project(tmp_path / "p"))
+    _, command, *given = shlex.split(line)
+    found = roost.get_command(click.Context(roost), command)
+    assert command in COMMANDS and found is not None
+    typed = [config if one == _CONFIG else one for one in given]
+    found.make_context(command, typed)
+    overrides = [] if "--" in typed else [one for one in typed if "=" in one and not one.startswith("-")]
+    for combination in sweep.expand(overrides):
+        check_new_config(layers.load(config, overrides=combination), project=tmp_path / "p")
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    sorted({(key, text) for tool in TOOLS for key, text in tool.keys.items() if known_tools.value_of(text)}),
+)
+def test_every_value_that_is_proposed_is_accepted(key: str, text: str, tmp_path: Path) -> None:
+    config = project(tmp_path / "p")
+    setting, value = str(known_tools.setting_of(text)), known_tools.value_of(text)
+    changed = layers.load(config, overrides=[f"{setting.replace('NAME', 'main')}={value}"])
+    check_new_config(changed, project=tmp_path / "p")
+
+
+_CONFIGS = Path(__file__).parents[1] / "config" / "other_tools" / "configs"
+_NAMED = {
+    "accelerate.yaml": ("accelerate", ["num_processes is `devices`", "mixed_precision is `precision`"]),
+    "detectron2.yaml": ("detectron2", ["SOLVER.MAX_ITER is `max_steps`"]),
+    "dlnest.json": ("DLNest", ["runner_file_path is `runner`", "child_jsons is `include`"]),
+    "hugging_face.json": ("Hugging Face's Trainer", ["num_train_epochs is `max_epochs`"]),
+    "hydra.yaml": ("Hydra", ["defaults is `include`", "hydra.sweeper.params is `roost submit CONFIG "]),
+    "lightning.yaml": (
+        "Lightning's CLI",
+        ["model.class_path is `runner`", "trainer.max_epochs is `max_epochs`"],
+    ),
+    "speechain.yaml": ("SpeeChain", ["num_epochs is `max_epochs`", "data_cfg is `dataset`"]),
+    "wandb_grid.yaml": ("Weights & Biases sweeps", ["parameters is `roost submit CONFIG "]),
+    "wandb_sweep.yaml": ("Weights & Biases sweeps", ["run_cap is not needed", "metric is `roost ls "]),
+}
+
+
+@pytest.mark.parametrize("command", ["run", "check", "submit"])
+@pytest.mark.parametrize("name", _NAMED)
+def test_a_whole_config_of_another_tool_is_answered_in_one_line(
+    name: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: Messages
+) -> None:
+    tool, facts = _NAMED[name]
+    shutil.copytree(project(tmp_path / "p").parent, tmp_path / "q")
+    shutil.copy(_CONFIGS / name, tmp_path / "q")
+    monkeypatch.chdir(tmp_path / "q")
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(ConfigError) as refused:
+        roost.main([command, name], standalone_mode=False)
+    text = str(refused.value)
+    assert text.startswith(f"this looks like a config of {tool}; ") and "\n" not in text
+    assert all(fact in text for fact in facts) and str(refused.value.where).startswith(f"{name}:")
+    page, _, section = re.findall(r"docs/(coming-from|from-speechain)\.md(#([\w-]+))?", text)[-1]
+    assert section or page == "from-speechain"
+    assert sorted(tmp_path.rglob("*")) == before
+    messages.check(refused.value)
+
+
+def test_every_config_there_is_tested() -> None:
+    assert {one.name for one in _CONFIGS.iterdir()} == _NAMED.keys()

@@ -314,7 +314,7 @@ def test_overrides_apply_in_order_and_leave_the_old_values() -> None:
             None,
             ["'model.widht'", "command line", "'model.width'", "+model.widht=1"],
         ),
-        ("data.batchsize=3", None, ["'data.batch_size'", "+data.batchsize=3"]),
+        ("data.batchsize=3", None, ["'data.batch_size'"]),
         ("optimizers.man.max_grad_norm=1", None, ["'optimizers.main.max_grad_norm'"]),
         ("optimizers.main.momentum=1", None, ["+optimizers.main.momentum=1"]),
         ("optimizers.main.learning_rate=1", None, ["'optimizers.main.lr'"]),
@@ -323,12 +323,13 @@ def test_overrides_apply_in_order_and_leave_the_old_values() -> None:
             None,
             ["'optimizers.main.wd'", "command line", "+optimizers.main.weight_decay=1"],
         ),
-        ("learning_rate=1", None, ["'optimizers.main.lr'"]),
-        ("lr=1", None, ["'optimizers.main.lr'"]),
-        ("grad_clip=1", None, ["'optimizers.main.max_grad_norm'"]),
-        ("accum_grad=2", None, ["'gradient_accumulation_steps'"]),
+        ("learning_rate=1", None, ["write optimizers.main.lr=1"]),
+        ("lr=1", None, ["write optimizers.main.lr=1"]),
+        ("grad_clip=1", None, ["write optimizers.main.max_grad_norm=1"]),
+        ("accum_grad=2", None, ["write gradient_accumulation_steps=2"]),
         ("amp=true", None, ["'precision'"]),
-        ("num_epochs=5", None, ["'max_epochs'"]),
+        ("num_epochs=5", None, ["write max_epochs=5"]),
+        ("limits.length=5", None, ["wall_time"]),
         ("~model.widht", None, ["'model.width'"]),
         ("~max_steps", None, ["'max_steps'"]),
         ("seed.x=1", None, ["'seed.x'"]),
@@ -356,7 +357,9 @@ def test_overrides_apply_in_order_and_leave_the_old_values() -> None:
         ("+" + "a." * 64 + "a=1", None, []),
         ("model.width=[1", "model.width", ["YAML"]),
         ("checkpoint.best[0].monitor=x", None, ["'checkpoint.best=[...]'"]),
-        ("++model.width=3", None, ["+a.b=c", "~a.b"]),
+        ("++model.width=3", None, ["write model.width=3"]),
+        ("++width=3", None, ["+width=3"]),
+        ("++model", None, ["+a.b=c", "~a.b"]),
     ],
 )
 def test_bad_overrides(override: str, setting: str | None, facts: list[str], messages: Messages) -> None:
@@ -365,6 +368,29 @@ def test_bad_overrides(override: str, setting: str | None, facts: list[str], mes
     messages.check(caught.value)
     assert override.lstrip("+~").partition("=")[0].partition(".")[0] in str(caught.value)
     assert caught.value.setting == setting and all(fact in str(caught.value) for fact in facts)
+
+
+@pytest.mark.parametrize(
+    ("override", "meant"),
+    [
+        ("optimizer.lr=1", "optimizers.main.lr=1"),
+        ("+optimizer.lr=1", "optimizers.main.lr=1"),
+        ("++optimizer.lr=1", "optimizers.main.lr=1"),
+        ("optimizer.learning_rate=1", "optimizers.main.lr=1"),
+        ("optim.lr=1", "optimizers.main.lr=1"),
+        ("optimizers.lr=1", "optimizers.main.lr=1"),
+        ("optimizers.momentum=1", "+optimizers.main.momentum=1"),
+        ("optimizers.scheduler.gamma=1", None),
+    ],
+)
+def test_the_name_of_the_optimizer_is_added(override: str, meant: str | None, messages: Messages) -> None:
+    with pytest.raises(ConfigError) as caught:
+        apply_overrides(BASE, [override])
+    messages.check(caught.value)
+    assert (caught.value.fix == f"did you mean {meant}?") == (meant is not None)
+    if meant is not None:
+        name = meant.lstrip("+").partition("=")[0].rpartition(".")[2]
+        assert apply_overrides(BASE, [meant])["optimizers"]["main"][name] == 1
 
 
 @pytest.mark.parametrize("override", ["max_epoch=2", "optimisers.main.lr=1", "checkpoint.best[0].mode=max"])
@@ -474,6 +500,24 @@ def test_differences_are_dotted_sorted_and_typed() -> None:
         ConfigDifference("s.q", 1, ABSENT),
         ConfigDifference("t", True, 1),
     ]
+
+
+def test_locations_are_relative_to_the_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "p" / "configs").mkdir(parents=True)
+    (tmp_path / "p" / "configs" / "small.yaml").write_text("include: ../base.yaml\nseed: 1\n")
+    (tmp_path / "p" / "base.yaml").write_text("width: 1\n")
+    places = {"p": ("configs/small.yaml:2", "base.yaml:1"), "p/configs": ("small.yaml:2", "../base.yaml:1"),
+              ".": ("p/configs/small.yaml:2", "p/base.yaml:1")}  # fmt: skip
+    for folder, labels in places.items():
+        monkeypatch.chdir(tmp_path / folder)
+        found = load(tmp_path / "p" / "configs" / "small.yaml")
+        assert (found.where("seed"), found.where("width")) == labels
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere").rmdir()
+    assert load(tmp_path / "p" / "configs" / "small.yaml").where("seed") == "small.yaml:2"
 
 
 def test_files_are_read_once_for_many_command_lines(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from roost.base.errors import ConfigError
 from roost.config import layers, user_options
+from roost.config.other_tools import foreign_keys
 from roost.config.sections.yaml_project import OptionSettings
 from roost.config.settings import declared_options, parse_settings
 from tests.messages import Messages
@@ -156,6 +157,18 @@ def test_a_reference_is_checked_as_what_it_refers_to(tmp_path: Path, messages: M
         parse_settings(resolve(found.values, {}), where=found.where)
     messages.check(refused.value)
     assert refused.value.setting == "channels" and "'a'" in str(refused.value)
+
+
+def test_a_section_of_ones_own(tmp_path: Path, messages: Messages) -> None:
+    declared = CONFIG + "trainer: {max_epochs: 5}\n"
+    declared = declared.replace("options:\n", "options:\n  trainer: {type: dict, default: {depth: 2}}\n")
+    found = load(tmp_path, "trainer.depth=3", "+trainer.wide=true", config=declared)
+    foreign_keys.refuse(found)
+    assert checked(tmp_path, "trainer.depth=3", config=declared)["trainer"] == {"depth": 3, "max_epochs": 5}
+    assert found.values["trainer"] == {"depth": 3, "max_epochs": 5, "wide": True}
+    message = refusal(tmp_path, "trainer=3", config=declared)
+    messages.check(message)
+    assert message.startswith("trainer: ") and "a section" in message
 
 
 def test_declared(tmp_path: Path, messages: Messages) -> None:

@@ -185,7 +185,7 @@ def _tag_error(tag: str, where: object) -> ConfigError:
     return ConfigError(
         f"the tag {tag.replace(_TAG, '!!')} is not accepted",
         where=where,
-        fix="write `${a.b}` for `!ref <a.b>`"
+        fix="write `${a.b}` for `!ref <a.b>`; docs/from-speechain.md compares the keys of SpeeChain"
         if tag == "!ref"
         else "remove the tag; to build an object, name it under `class:`",
     )

@@ -227,7 +227,7 @@ def option_hint(option: str, arguments: Sequence[str], known: Collection[str]) -
         program = "python" if arguments[script].endswith(".py") else "sh"
         return f"a program is queued as it is: `roost submit -- {shlex.join([program, *arguments[script:]])}`"
     if option in OTHER_OPTIONS:
-        return OTHER_OPTIONS[option]
+        return _sweep_line(arguments) if OTHER_OPTIONS[option] == _SWEEP else OTHER_OPTIONS[option]
     name = option.lstrip("-").replace("-", "_")
     if not option.startswith("--") or f"--{name.replace('_', '-')}" in known:
         return None
@@ -236,6 +236,14 @@ def option_hint(option: str, arguments: Sequence[str], known: Collection[str]) -
     if meant:
         return "a setting is written without dashes: " + " or ".join(f"{key}={value}" for key in meant)
     return None
+
+
+def _sweep_line(arguments: Sequence[str]) -> str:
+    """Returns what to write for the option of a sweep, with the config and the values that were typed."""
+    config = next((one for one in arguments if one.endswith((".yaml", ".yml", ".json"))), "CONFIG")
+    given = [one for one in arguments if "=" in one and not one.startswith("-")]
+    line = shlex.join(["roost", "submit", config, *(given or ["seed=0..4"])])
+    return f"several values make a sweep: `{line}`"
 
 
 def _value_after(option: str, arguments: Sequence[str]) -> str:

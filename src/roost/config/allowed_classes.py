@@ -85,11 +85,34 @@ def import_allowed(path: str) -> object:
             raise ClassPathError(
                 f"{path!r} leads to another library than {parts[0]}", fix="name the class by its own path"
             )
+    if isinstance(found, types.ModuleType):
+        fix = (_class_of_module(found) or "name a class or function of it").strip()
+        raise ClassPathError(f"{path!r} is a module, and no class or function", fix=fix)
     if path not in ALLOWED_NAMES and not _is_below(getattr(found, "__module__", None)):
         raise ClassPathError(
             f"{path!r} is defined in {getattr(found, '__module__', None)}", fix="name a class"
         )
     return found
+
+
+def _class_of_module(module: types.ModuleType) -> str:
+    """Suggests the class with the module's name but for case and underscores, or the module's only class, by
+    its shortest path; else a few of its classes; an empty text if it has none."""
+    own = [
+        name
+        for name, value in vars(module).items()
+        if inspect.isclass(value) and value.__module__ == module.__name__ and not name.startswith("_")
+    ]
+    outer, _, last = module.__name__.rpartition(".")
+    alike = [name for name in own if name.lower() == last.replace("_", "")] or (own if len(own) == 1 else [])
+    if not alike:
+        return f"did you mean {', '.join(f'{module.__name__}.{name}' for name in own[:3])}?" if own else ""
+    home = (
+        outer
+        if getattr(sys.modules.get(outer), alike[0], None) is vars(module)[alike[0]]
+        else module.__name__
+    )
+    return f"did you mean {home}.{alike[0]}?"
 
 
 def _file_suggestion(path: str) -> str:

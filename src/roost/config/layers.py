@@ -24,7 +24,7 @@ from roost.base.errors import ConfigError, NotFound
 from roost.base.text.suggestions import did_you_mean
 from roost.config import settings, user_options
 from roost.config.dlnest import child_files, dlnest_settings
-from roost.config.other_tools import synonyms
+from roost.config.other_tools import foreign_keys, synonyms
 
 MAX_FILES = 256
 """Limit of the files of one config; a file that is included twice counts twice."""
@@ -344,6 +344,10 @@ class _Reader:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        try:
+            self._working_folder: Path | None = Path.cwd()
+        except FileNotFoundError:  # of a server whose folder was removed
+            self._working_folder = None
         self._read: dict[Path, ConfigFile] = {}
         self._count = 0
 
@@ -368,7 +372,9 @@ class _Reader:
         return [*found, *removals, Layer(located.display_name, _without_removals(own), located)]
 
     def _display_name(self, path: Path) -> str:
-        return os.path.relpath(path, self._folder)
+        """Returns the path relative to the working folder, where it is below that, else to the root file."""
+        is_below = self._working_folder is not None and path.is_relative_to(self._working_folder)
+        return os.path.relpath(path, self._working_folder if is_below else self._folder)
 
     def _check_chain(self, path: Path, chain: tuple[Path, ...], included_at: object) -> None:
         self._count += 1
@@ -481,6 +487,8 @@ def _parse_override(text: str, values: Values, contract: Contract) -> Layer:
     key, equals, value = text.removeprefix(sign).partition("=")
     path = tuple(key.strip().split("."))
     if bool(equals) == (sign == "~") or key.startswith(("+", "~")):
+        if text.startswith("++") and equals:
+            _refuse_hydra_sign(text, values, contract)
         raise ConfigError(
             "this argument is not an override",
             received=text,
@@ -541,7 +549,8 @@ def _check_native_key(path: Key, values: Values, sign: str, text: str) -> None:
         raise ConfigError("include is allowed only in files", received=text, fix="give a tuning file")
     if path[0] == "project":
         raise ConfigError("project is allowed only in files", received=text, fix="use --project DIR")
-    if sign != "+" and _value_at(values, path) is ABSENT:
+    is_misspelled = path[0] not in user_options.names(values) and _setting_meant(path[0]) is not None
+    if (sign != "+" or is_misspelled) and _value_at(values, path) is ABSENT:
         _refuse_unknown(".".join(path), values, sign, text.partition("=")[2])
 
 
@@ -586,20 +595,71 @@ def _check_sections(path: Key, values: Values) -> None:
             )
 
 
+def _refuse_hydra_sign(text: str, values: Values, contract: Contract) -> None:
+    """Raises a ConfigError for ``++a.b=c``, which sets a key in Hydra whether it exists or not."""
+    _parse_override(text.removeprefix("++"), values, contract)  # raises the error of a key that does not exist
+    raise ConfigError(
+        "this argument is not an override",
+        received=text,
+        where=_COMMAND_LINE,
+        fix=f"write {text.removeprefix('++')}: the key exists",
+    )
+
+
+def _setting_meant(first: str) -> str | None:
+    """Returns the setting of which a key at the top is a misspelling, so that it cannot be the user's own."""
+    names = settings.setting_names()
+    return None if first in names else settings.near_miss(first, names)
+
+
+_NAMED_SECTIONS = {
+    "optimizer": "optimizers",
+    "optim": "optimizers",
+    "optimizers": "optimizers",
+    "averages": "averages",
+}
+"""Sections whose keys are below names, with what they are called elsewhere."""
+
+
+def _in_named_sections(key: str, candidates: Sequence[str], values: Values) -> list[str]:
+    """Returns the keys meant by one without the name between section and key: ``optimizers.main.lr`` for
+    ``optimizer.lr``; those that do not exist with the sign that adds them."""
+    first, _, rest = key.partition(".")
+    section = _NAMED_SECTIONS.get(first, "")
+    names = values.get(section)
+    if not isinstance(names, Mapping) or not rest or rest.partition(".")[0] in names:
+        return []
+    full = [f"{section}.{name}.{rest}" for name in names]
+    full = [key if key in candidates else synonyms.optimizer_argument(key) or key for key in full]
+    existing = [key for key in full if key in candidates]
+    return (existing or ([] if "." in rest else [f"+{key}" for key in full]))[:3]
+
+
+def _known_beside(key: str, named: Sequence[str]) -> str:
+    """Returns the settings of the section around an unknown key, as a fix."""
+    section = key.rpartition(".")[0]
+    beside = [one.rpartition(".")[2] for one in named if one.rpartition(".")[0] == section]
+    return f"the settings of {section} are {', '.join(beside)}" if beside else "remove it"
+
+
 def _refuse_unknown(key: str, values: Values, sign: str, value: str) -> None:
     named = [] if sign == "~" else [*settings.known_keys(values), *user_options.names(values)]
     if key in named:
         return
+    if sign != "~" and (error := foreign_keys.override_error(key, _parse_value(value, key), values)):
+        raise error
     parts = {".".join(path[:length]) for path in _leaves(values) for length in range(1, len(path) + 1)}
     candidates = list(dict.fromkeys([*named, *parts]))
     near, add = synonyms.did_you_mean(key, candidates), f"use +{key}={value} to add it"
-    (first, dot, rest), names = key.partition("."), settings.setting_names()
-    if first not in names and (similar := settings.near_miss(first, names)) is not None:
+    first, dot, rest = key.partition(".")
+    if not settings.may_have(key):
+        add = "" if near else _known_beside(key, named)
+    if (similar := _setting_meant(first)) is not None:
         add = ""  # a key so similar to a setting is refused
         if similar + dot + rest in candidates:
             near = f"did you mean {similar + dot + rest!r}? "
-    if near and synonyms.has_other_name(key):
-        add = ""  # a key of another tool is refused, unless it is declared
+    if sign != "~" and (inner := _in_named_sections(key, candidates, values)):
+        near, add = f"did you mean {' or '.join(f'{one}={value}' for one in inner)}? ", ""
     if (entry := _LIST_ENTRY.search(key)) is not None:
         near, add = "", f"replace the whole list, as in '{key[: entry.start()]}=[...]'"
     if (meant := synonyms.optimizer_argument(key)) is not None and meant not in candidates:

@@ -307,6 +307,46 @@ def allowed_values(root: type[Struct], key: str) -> str | None:
     return _help_and_values(root, key)[1]
 
 
+def accepts(root: type[Struct], key: str, value: Any) -> bool:
+    """Whether a dotted key can have a single value, and this one by its type. An argument of a class can have
+    every value."""
+    field, is_argument = _find_field(root, key)
+    if field is None or is_section(root, key):
+        return is_argument
+    try:
+        _plain(field, value, key, lambda key: None)
+    except ConfigError:
+        return False
+    return True
+
+
+def is_section(root: type[Struct], key: str) -> bool:
+    """Whether a dotted key is a section, or names sections, and cannot have a single value."""
+    field, _ = _find_field(root, key)
+    return field is not None and field.struct is not None and not field.has_plain
+
+
+def may_have(root: type[Struct], key: str) -> bool:
+    """Whether a struct has a dotted key, or the section of the key takes arguments of a class."""
+    field, is_argument = _find_field(root, key)
+    return field is not None or is_argument
+
+
+def _find_field(root: type[Struct], key: str) -> tuple[_Field | None, bool]:
+    """Returns the field of a dotted key, and whether the key is an argument of a class; those have none."""
+    struct: type[Struct] | None = root
+    field = None
+    names = [name for name in key.split(".") if not name.isdigit()]
+    while names:
+        field = fields(struct).get(names.pop(0)) if struct is not None else None
+        if field is None:
+            return None, struct is not None and _takes_arguments(struct)
+        struct = field.struct
+        if field.form == "named" and names:
+            names.pop(0)
+    return field, False
+
+
 def _help_and_values(root: type[Struct], key: str) -> tuple[str | None, str | None]:
     """Returns the help of a dotted key, and a description of its values."""
     struct: type[Struct] | None = root

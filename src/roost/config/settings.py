@@ -217,6 +217,21 @@ def allowed_values(key: str) -> str | None:
     return section_schema.allowed_values(Settings, key)
 
 
+def accepts(key: str, value: Any) -> bool:
+    """Whether a dotted key of roost can have this value, by its type; a section cannot have any."""
+    return section_schema.accepts(Settings, key, value)
+
+
+def is_section(key: str) -> bool:
+    """Whether a dotted key of roost is a section, or names sections."""
+    return section_schema.is_section(Settings, key)
+
+
+def may_have(key: str) -> bool:
+    """Whether a config may have a dotted key: one of the user's, one of roost, or an argument of a class."""
+    return key.partition(".")[0] not in setting_names() or section_schema.may_have(Settings, key)
+
+
 def known_keys(values: Mapping[str, Any]) -> Iterator[str]:
     """Yields every dotted key of roost, with the names that ``values`` has (for example of optimizers)."""
     yield from section_schema.known_keys(Settings, values)

@@ -20,6 +20,7 @@ KINDS: dict[str, tuple[str, tuple[type, ...]]] = {
     "str": ("a text", (str,)),
     "bool": ("true or false", (bool,)),
     "list": ("a list", (list,)),
+    "dict": ("a section", (dict,)),
 }
 _NUMBERS = ("int", "float")
 

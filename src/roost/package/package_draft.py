@@ -13,6 +13,7 @@ from roost.config import interpolation
 from roost.config.dlnest.dlnest_settings import parse_dlnest_settings
 from roost.config.dlnest.root_folder import find_root
 from roost.config.layers import Config, Contract
+from roost.config.other_tools import foreign_keys
 from roost.config.project_folder import ProjectFolder, given_folder, named_project, nearest_project
 from roost.config.run_settings import RunSettings
 from roost.config.settings import Settings, StateSettings, parse_state_settings
@@ -228,6 +229,7 @@ def _project_and_settings(config: Config, given: Path | None) -> tuple[ProjectFo
     def checked(project: Path) -> Settings:
         return check_new_config(config, project=project)
 
+    foreign_keys.refuse(config)  # first: other tools, too, have a key `project`, and references of their own
     if (named := named_project(config, given)) is not None:
         return named, checked(named.path)
     settings = checked(config.path.parent)

@@ -107,6 +107,7 @@ class Trainer(TrainerRequests):
         self.inexact: list[str] = []
         self._printed_inexact: set[str] = set()
         self.row: dict[str, float] = {}
+        self._last_finite: tuple[int, float] | None = None
         """The newest row of metrics."""
         self.averages: dict[str, Average] = {}
         """Averaged weights by name, evaluated in addition to the runner's own; their hooks add them here."""
@@ -238,6 +239,7 @@ class Trainer(TrainerRequests):
             checkpoints=self.checkpoints,
             inexact=self.inexact,
             note_inexact=self.note_inexact,
+            last_finite=self._last_finite,
             parts=self.parts,
         )
 
@@ -532,6 +534,8 @@ class Trainer(TrainerRequests):
     def report_row(self, row: dict[str, float]) -> None:
         """Takes a new row of metrics and requests a report."""
         self.row = row
+        if math.isfinite(loss := row.get("train/loss", math.nan)):
+            self._last_finite = (self.progress.step, loss)
         self.agenda.request("report")
 
     def publish(self, phase: str) -> None:

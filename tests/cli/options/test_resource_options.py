@@ -72,3 +72,9 @@ def test_what_is_refused(arguments: tuple[str, ...], setting: str | None) -> Non
     with pytest.raises(UsageError) as refused:
         parsed(*arguments)
     assert refused.value.setting == setting
+
+
+def test_the_sign_of_a_sweep_in_another_tool_is_no_memory() -> None:
+    with pytest.raises(UsageError) as error:
+        parsed("-m", "lr=1e-3,1e-4")
+    assert "`roost submit CONFIG lr=1e-3,1e-4`" in str(error.value.fix)

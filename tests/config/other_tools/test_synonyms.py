@@ -90,8 +90,3 @@ def test_a_name_alone_finds_where_it_stands(messages: Messages) -> None:
 )
 def test_dotted_keys_of_a_tool(key: str, meant: str | None) -> None:
     assert synonyms.find_setting(key, KNOWN) == meant
-
-
-def test_a_name_that_may_be_the_users_own() -> None:
-    assert all(map(synonyms.has_other_name, ("num_epochs", "trainer.max_epochs", "lr", "batch_size")))
-    assert not any(map(synonyms.has_other_name, ("steps", "sampler", "system.max_iter", "width")))

@@ -68,9 +68,12 @@ def test_a_missing_file_is_reported(tmp_path: Path, messages: Messages) -> None:
         ("receivers: {a: {kind: slack, url: s3cret, urk: 1}}", "receivers.a.urk"),
         ("receivers: {a: {kind: slack, ulr: s3cret}}", "'url'"),
         ("recievers: {}", "recievers"),
-        ("receivers: {a: {kind: slack, url: 1}}", "receivers.a.url: Expected `str`, got `int`"),
+        (
+            "receivers: {a: {kind: slack, url: 1}}",
+            "receivers.a.url: expected a text, and this is a whole number",
+        ),
         ("receivers:\n  a: 7\n", "notices.yaml:2"),
-        ("receivers: {}\nleast_minutes: s3cret", "least_minutes: Expected"),
+        ("receivers: {}\nleast_minutes: s3cret", "least_minutes: expected a number"),
         ("events: [ends]\nreceivers: {}", "events"),
         ("receivers: {a: {kind: slac, url: s3cret}}", "'slack'"),
         ("receivers: {a: {kind: slack}}", "receivers.a.url"),
@@ -112,3 +115,41 @@ def test_errors_quote_no_secret(tmp_path: Path, text: str, wrong: str, messages:
 def test_secrets_are_redacted(text: str, hidden: str) -> None:
     url = "https://x.org/hook/s3cret-1?key=s3cret-2"
     assert Receiver(kind="webhook", url=url, token="t0ken-of-mine").redact(text) == hidden
+
+
+SLACK = "receivers:\n  team:\n    kind: slack\n    url: https://hooks.slack.com/services/T/B/s3cret\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "setting", "line"),
+    [
+        ("", None, 1),
+        ("- a\n", None, 1),
+        ("receivers:\n\tteam: s3cret\n", None, 2),
+        ("receivers:\n  team: {kind: slack, url: *s3cret}\n", None, 2),
+        ("receivers:\n  team: {kind: slack, url: !s3cret x}\n", None, 2),
+        (SLACK + "receivers: {}\n", None, 5),
+        ("events: [fail]\n", "receivers", 1),
+        ("events: [fail]\nreceivers: [s3cret]\n", "receivers", 2),
+        ("receivers:\n  team:\n", "receivers.team", 2),
+        ("receivers:\n  team:\n    url: https://x.org/s3cret\n", "receivers.team.kind", 2),
+        (SLACK.replace("slack\n", "slak\n"), "receivers.team.kind", 3),
+        (SLACK.replace("https", "http"), "receivers.team.url", 4),
+        (SLACK + "    host: s3cret\n", "receivers.team.host", 5),
+        ("receivers:\n  m:\n    kind: mail\n    port: s3cret\n", "receivers.m.port", 4),
+        (f"receivers:\n  m: {{{MAIL}}}\n  n: {{{MAIL}, token: s3cret}}\n", "receivers.n.token", 3),
+        (SLACK + "events: fail\n", "events", 5),
+        (SLACK + "events:\n- fail\n- ended\n", "events", 7),
+        (SLACK + "least_minutes: -3\n", "least_minutes", 5),
+        (SLACK + "least_minutes: .nan\n", "least_minutes", 5),
+    ],
+)
+def test_each_error_has_its_line_and_a_fix(
+    tmp_path: Path, text: str, setting: str | None, line: int, messages: Messages
+) -> None:
+    file = written(tmp_path, text)
+    with pytest.raises(ConfigError) as raised:
+        receivers.read_settings(file)
+    assert raised.value.setting == setting and str(raised.value.where) == f"{file}:{line}"
+    assert raised.value.fix and "s3cret" not in str(raised.value) and "`, got" not in str(raised.value)
+    messages.check(raised.value)

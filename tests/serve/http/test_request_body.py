@@ -13,6 +13,7 @@ from roost.serve.http import request_body
 from roost.serve.http.error_response import HttpError
 from roost.serve.http.route import RequestParameters
 from roost.serve.routes.machine import ChangeDevices
+from roost.serve.routes.runs import SubmitCommand
 from tests.messages import Messages
 from tests.serve.test_attacks import MALFORMED
 
@@ -97,6 +98,16 @@ def test_a_problem_has_a_fix_where_the_message_does_not_imply_it(
     assert what in found.message
     assert (found.fix is None) == (fix is None) and (fix or "") in (found.fix or "")
     messages.check(found)
+
+
+@pytest.mark.parametrize("command", [[], "python train.py", [1], None, {"program": "python"}, "missing"])
+def test_a_wrong_command_is_answered_with_an_example(command: object, messages: Messages) -> None:
+    given = {"folder": "/x"} | ({} if command == "missing" else {"command": command})
+    with pytest.raises(HttpError) as caught:
+        request_body.convert_parameters(SubmitCommand, given, strict=True)
+    assert '["python", "train.py"' in str(caught.value.problem.fix)
+    assert str(caught.value.problem.field).startswith("command")
+    messages.check(caught.value.problem)
 
 
 def test_a_fix_names_number_and_words_where_both_are_allowed(messages: Messages) -> None:

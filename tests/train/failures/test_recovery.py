@@ -188,7 +188,7 @@ def test_a_run_stops_and_names_the_first_bad_step(
         trainer.stepper.optimizers["main"].max_grad_norm = None
     with pytest.raises(TrainingError) as raised:
         trainer.fit()
-    assert (f"step {first - 1}" in str(raised.value)) != clips
+    assert (f"gradient of step {first - 1}" in str(raised.value)) != clips
     messages.check(raised.value)
     assert steps_of(tmp_path) == [4]
     box = black_box.newest_box(tmp_path / "blackbox")
@@ -213,6 +213,7 @@ def test_the_advice_is_what_is_not_done_already(
     text = str(found.value)
     assert ("max_grad_norm" in text) != clips and "on_non_finite" in text
     assert ("checkpoint 0" in text) == (first == 6)
+    assert f"in the row of step {first - 1}" in text
     messages.check(text)
 
 

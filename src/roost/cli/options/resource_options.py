@@ -102,6 +102,13 @@ def take_task_options(options: dict[str, Any]) -> tuple[TaskOptions, tuple[str, 
     if cpu:
         values["gpus"] = 0
     for name, least_mb in _MEMORY_OPTIONS.items():
+        if "=" in (values[name] or ""):
+            raise UsageError(
+                "is not a memory size",
+                setting=OPTIONS_OF_OTHER_NAMES[name],
+                received=values[name],
+                fix=f"leave it out: several values make a sweep, `roost submit CONFIG {values[name]}`",
+            )
         if values[name] is not None:
             values[name] = parse_memory(values[name], setting=OPTIONS_OF_OTHER_NAMES[name], min_mb=least_mb)
     seconds = parse_time_limit(limit) if limit is not None else None

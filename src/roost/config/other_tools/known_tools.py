@@ -26,17 +26,21 @@ class Tool(NamedTuple):
     command. ``*.`` at the beginning of a key means any section."""
 
     def find_keys(self, values: Mapping[str, Any]) -> dict[str, str]:
-        """Returns the keys of the tool that a config has and that have another name here, each with what it
-        is."""
-        names = set(_dotted_keys(values))
-        return {
+        """Returns the keys of the tool to which a config gives a value and that have another name here, each
+        with what it is; of a section only its keys, if the tool has some of them."""
+        names = set(_dotted_keys(values, with_null=False))
+        found = {
             key.removeprefix("*."): here
             for key, here in self.keys.items()
             if key in names and here != f"`{key}`"
         }
+        return {
+            key: here for key, here in found.items() if not any(one.startswith(f"{key}.") for one in found)
+        }
 
 
 _NODES = "`roost run CONFIG --num-nodes 2 --rendezvous HOST:PORT`"
+_SWEEP = "`roost submit CONFIG optimizers.main.lr=1e-3,1e-4`"
 _NOT_NEEDED = "not needed"
 
 TOOLS = (
@@ -356,14 +360,14 @@ TOOLS = (
     Tool(
         "Weights & Biases sweeps",
         f"{PAGE}#weights--biases",
-        (("program", "parameters"), ("method", "parameters")),
+        (("program", "parameters"), ("method", "parameters"), ("metric", "parameters")),
         {
-            "method": "`roost submit CONFIG lr=1e-3,1e-4 seed=0..4`: every combination",
-            "parameters": "`roost submit CONFIG lr=1e-3,1e-4`",
+            "method": "`roost submit CONFIG optimizers.main.lr=1e-3,1e-4 seed=0..4`: every combination",
+            "parameters": _SWEEP,
             "program": "`roost submit CONFIG`, or `roost submit -- python train.py` for one run",
             "metric": "`roost ls sort:valid/loss`",
             "early_terminate": "`early_stopping`",
-            "run_cap": "`roost submit CONFIG --max-parallel 4`: how many run at once",
+            "run_cap": f"{_NOT_NEEDED}: a sweep has a run for each combination of the listed values",
         },
     ),
     Tool(
@@ -378,8 +382,9 @@ TOOLS = (
             "hydra.sweep.dir": "`save_root`",
             "hydra.job.name": "`roost run CONFIG --name NAME`",
             "hydra.launcher": "`roost submit`: a queue on this machine",
-            "hydra.sweeper": "`roost submit CONFIG lr=1e-3,1e-4`",
-            "hydra": "not read: options of `roost run` and `roost submit`",
+            "hydra.sweeper": _SWEEP,
+            "hydra.sweeper.params": _SWEEP,
+            "hydra": "not read: folder, name and queue of a run are options of the commands run and submit",
         },
     ),
 )
@@ -407,6 +412,9 @@ COMMON_NAMES = {
     "data.steps_per_epoch": ("batches_per_epoch",),
     "data.limit_valid_batches": ("limit_val_batches",),
     "data.mix": ("combine", "combined_loader"),
+    "validate_every": ("val_check_interval",),
+    "log_every": ("log_every_n_steps",),
+    "sync_batch_norm": ("sync_batchnorm",),
     "early_stopping": ("early_stop",),
     "early_stopping.patience": ("early_stopping_patience",),
     "devices": ("num_gpus", "n_gpus", "n_gpu", "ngpus"),
@@ -430,8 +438,9 @@ AMBIGUOUS_NAMES = frozenset(
         *("combine", "combined_loader", "weighted_sampler", "max_tokens_per_batch", "amp", "num_processes"),
         *("compile", "dtype", "optim", "plugins", "load_from", "model_name", "dataset_name", "runner_name"),
         *("model_name_or_path", "output_dir", "work_dir", "warmup_steps", "warmup_ratio", "param_scheduler"),
-        *("OUTPUT_DIR", "SEED", "gpus", "data_cfg", "train_cfg", "defaults", "hydra", "optimizer"),
-        *("model", "train", "data", "scheduler", "lr_scheduler", "graph", "system", "custom_hooks"),
+        *("OUTPUT_DIR", "SEED", "gpus", "data_cfg", "train_cfg", "optimizer", "model", "train", "data"),
+        *("scheduler", "lr_scheduler", "graph", "system", "custom_hooks", "resume"),
+        *("method", "parameters", "program", "metric"),
     ]
 )
 """Keys of other tools that, at the top of a config, may as well be the user's own keys and sections."""
@@ -446,10 +455,29 @@ def find_tool(values: Mapping[str, Any]) -> Tool | None:
     return None
 
 
+def counterparts() -> dict[str, str]:
+    """Returns what each dotted key of all tools and scripts is here, as a text like those of `Tool.keys`,
+    without keys that have the same name here."""
+    found = {
+        key: text
+        for tool in reversed(TOOLS)
+        for key, text in tool.keys.items()
+        if not key.startswith("*.") and setting_of(text) != key
+    }
+    common = {name: f"`{here}`" for here, names in COMMON_NAMES.items() for name in names}
+    return {**common, **found, **{key: f"`{here}`" for key, here in MISPLACED_NAMES.items()}}
+
+
 def setting_of(here: str) -> str | None:
     """Returns the setting in a text of `Tool.keys`; None if the text has a command or words."""
     match = re.match(r"`([\w.]+)`", here)
     return match[1] if match and not match[1].startswith(("roost", "class")) else None
+
+
+def value_of(here: str) -> str | None:
+    """Returns the value that a text of `Tool.keys` gives for its setting; None if the text has no value."""
+    match = re.fullmatch(r"`[\w.]+`: (\w+|\[.*\])", here)
+    return match[1] if match else None
 
 
 def settings_by_key() -> dict[str, str]:
@@ -463,12 +491,13 @@ def settings_by_key() -> dict[str, str]:
     return found
 
 
-def _dotted_keys(values: object, outer: str = "") -> Iterator[str]:
+def _dotted_keys(values: object, outer: str = "", *, with_null: bool = True) -> Iterator[str]:
     """Yields the dotted key of every section and value, also of those in lists, and ``*.NAME`` for each."""
     if isinstance(values, list):
         for item in values:
-            yield from _dotted_keys(item, outer)
+            yield from _dotted_keys(item, outer, with_null=with_null)
     if isinstance(values, Mapping):
         for name, inner in values.items():
-            yield from (f"{outer}{name}", f"*.{name}")
-            yield from _dotted_keys(inner, f"{outer}{name}.")
+            if inner is not None or with_null:
+                yield from (f"{outer}{name}", f"*.{name}")
+            yield from _dotted_keys(inner, f"{outer}{name}.", with_null=with_null)

@@ -58,12 +58,6 @@ def nested_keys(key: str, candidates: Collection[str]) -> list[str]:
     return [one for one in found if one.count(".") == outermost]
 
 
-def has_other_name(key: str) -> bool:
-    """Whether a dotted key at the top of a config is another name for a setting, so that it is refused."""
-    is_known = key in _SETTING_OF_KEY or key in known_tools.MISPLACED_NAMES
-    return is_known and key.partition(".")[0] not in known_tools.AMBIGUOUS_NAMES
-
-
 def optimizer_argument(key: str) -> str | None:
     """Returns the dotted key of an optimizer's argument for its name in another trainer; None if there is
     none."""

@@ -84,7 +84,10 @@ class DatasetSettings(Struct, frozen=True, kw_only=True):
 class OptionSettings(Struct, frozen=True, kw_only=True):
     """An entry of ``options``: the user's own key at the top of the config, with checks and help."""
 
-    type: Annotated[Literal["int", "float", "str", "bool", "list"], help_text("type of the value")]
+    type: Annotated[
+        Literal["int", "float", "str", "bool", "list", "dict"],
+        help_text("type of the value; dict: a section of your own, with any keys"),
+    ]
     default: Annotated[Any, help_text("value if none is given; without a default the option is required")] = (
         None
     )

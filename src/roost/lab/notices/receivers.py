@@ -5,6 +5,7 @@ The file holds secrets, so it is refused if other users may read it, and no erro
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import stat
@@ -16,7 +17,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from roost.base import config_files
-from roost.base.config_files import ConfigFile
+from roost.base.config_files import ConfigFile, Location
 from roost.base.errors import ConfigError, NotFound, Refused
 from roost.base.system.loopback import is_loopback
 from roost.base.text.suggestions import did_you_mean
@@ -31,6 +32,35 @@ _MIN_SECRET_LENGTH = 6
 """A shorter text is in many lines by chance."""
 _URL_SEPARATORS = re.compile(r"[/?&=]")
 """The characters between the parts of a URL that may be secret."""
+
+
+_SAFE_ERRORS = ("this is not YAML:", "a line is indented", "the key ")
+"""The beginnings of errors of the reader that quote no value of the file."""
+_SEE_EXAMPLE = "docs/notices.md has an example"
+_UNREADABLE_FIX = (
+    f"indent with spaces, and quote a text that begins with a sign or has `: ` in it; {_SEE_EXAMPLE}"
+)
+_EXPECTED = {
+    "object": "a section",
+    "array": "a list",
+    "str": "a text",
+    "int": "a whole number",
+    "float | null": "a number",
+    "float": "a number",
+    "null": "nothing",
+    "bool": "true or false",
+}
+_EXAMPLES = {
+    "receivers": "write a name, and below it its keys: `receivers: {phone: {kind: ntfy, url: ...}}`",
+    "kind": "write `kind: slack`, or another service of docs/notices.md",
+    "to": "write a list: `to: [me@example.org]`",
+    "events": f"write a list: `events: [{', '.join(EVENTS)}]`",
+    "least_minutes": "write minutes, 0 or more: `least_minutes: 10`",
+    "port": "leave it out, or give a number below 65536",
+}
+"""The fix of a wrong value, by its key."""
+_MAIL_KEYS = ("host", "port", "tls", "user", "password", "sender", "to")
+_SERVICE_KEYS = ("url", "token", "secret")
 
 
 class Receiver(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -117,19 +147,25 @@ def read_settings(file: Path) -> NoticeSettings:
     try:
         found = config_files.read_config_file(file, display_name=str(file))
     except ConfigError as error:
-        what = f"{file.name} cannot be read"
-        raise ConfigError(what, where=error.where or file, fix="see docs/notices.md for an example") from None
-    receivers = found.values.get("receivers")
-    for name, given in receivers.items() if isinstance(receivers, dict) else ():
-        _converted(given, Receiver, found, ("receivers", str(name)))
+        if error.message.startswith(str(file)):
+            what, fix = error.message.replace(str(file), file.name), _SEE_EXAMPLE
+        elif error.message.startswith(_SAFE_ERRORS):
+            what, fix = error.message.replace(str(file), file.name), error.fix or _UNREADABLE_FIX
+        else:
+            what, fix = f"{file.name} cannot be read", _UNREADABLE_FIX
+        raise ConfigError(what, where=error.where or file, fix=fix) from None
+    names = found.values.get("receivers")
+    for name, given in names.items() if isinstance(names, dict) else ():
+        receiver = _converted(given, Receiver, found, ("receivers", str(name)))
+        _require_valid(str(name), receiver, found)
     settings = _converted(found.values, NoticeSettings, found)
-    unknown = [name for name in settings.events if name not in EVENTS]
-    if unknown:
-        raise ConfigError(
-            "is not an event", setting="events", received=unknown[0], where=file, fix=_one_of(EVENTS)
-        )
-    for name, receiver in settings.receivers.items():
-        _require_valid(name, receiver, file)
+    for number, event in enumerate(settings.events):
+        if event not in EVENTS:
+            fix, where = did_you_mean(event, EVENTS) + _one_of(EVENTS), found.where(("events", number))
+            raise ConfigError("is not an event", setting="events", received=event, where=where, fix=fix)
+    if settings.least_minutes is not None and not 0 <= settings.least_minutes < math.inf:
+        fix, where = _EXAMPLES["least_minutes"], found.where(("least_minutes",))
+        raise ConfigError("is not a duration", setting="least_minutes", where=where, fix=fix)
     return settings
 
 
@@ -145,10 +181,16 @@ def _converted(given: object, kind: type[T], found: ConfigFile, path: tuple[str,
         return msgspec.convert(given, kind)
     except msgspec.ValidationError as error:
         what, _, inside = str(error).partition(" - at `$")
-        setting = ".".join(path) + inside.rstrip("`")
-        where = found.where(setting.split(".")) or found.file
-        fix = "see docs/notices.md for an example"
-        raise ConfigError(what, setting=setting.lstrip(".") or None, where=where, fix=fix) from None
+        names = [*path, *filter(None, re.split(r"[.\[\]]+", inside.rstrip("`")))]
+        if (missing := re.search("required field `(.*)`", what)) is not None:
+            names, what = [*names, missing[1]], "is missing"
+        if (types := re.fullmatch("Expected `(.*)`, got `(.*)`", what)) is not None:
+            expected, given_type = (_EXPECTED.get(one, one) for one in types.groups())
+            what = f"expected {expected}, and this is {given_type}"
+        last = next((name for name in reversed(names) if not name.isdigit()), "receivers")
+        fix = _EXAMPLES.get("receivers" if len(names) == 2 else last, _SEE_EXAMPLE)
+        where = found.where(names) or Location(found.file, 1, found.display_name)
+        raise ConfigError(what, setting=".".join(names) or None, where=where, fix=fix) from None
 
 
 def _require_private(file: Path) -> None:
@@ -165,22 +207,26 @@ def _require_private(file: Path) -> None:
         raise Refused(what, where=file, fix=f"run `chmod 600 {file}`")
 
 
-def _require_valid(name: str, receiver: Receiver, file: Path) -> None:
+def _require_valid(name: str, receiver: Receiver, found: ConfigFile) -> None:
     kinds = (*SERVICES, MAIL)
-    setting = f"receivers.{name}"
+    path = ("receivers", name)
     if receiver.kind not in kinds:
-        fix = did_you_mean(receiver.kind, kinds) + _one_of(kinds)
-        raise ConfigError("is not a kind of receiver", setting=f"{setting}.kind", where=file, fix=fix)
+        fix, where = did_you_mean(receiver.kind, kinds) + _one_of(kinds), found.where((*path, "kind"))
+        raise ConfigError("is not a kind of receiver", setting=f"receivers.{name}.kind", where=where, fix=fix)
     wrong = _mail_error(receiver) if receiver.kind == MAIL else _url_error(receiver.url)
-    if receiver.certificates and not (file.parent / receiver.certificates).is_file():
+    if receiver.certificates and not (found.file.parent / receiver.certificates).is_file():
         wrong = "certificates", "is no file", "write the path of a PEM file"
     for key in ("token", "secret", "user", "password"):
         if not (getattr(receiver, key).isprintable() and getattr(receiver, key).isascii()):
             what = "has a character that cannot be sent, such as a line break or one beyond ASCII"
             wrong = key, what, "write it on one line, in quotes, as the service shows it"
+    for key in _SERVICE_KEYS if receiver.kind == MAIL else _MAIL_KEYS:
+        if key in found.values["receivers"][name]:
+            wrong = key, f"has no effect with kind: {receiver.kind}", "remove it"
     if wrong:
         key, what, fix = wrong
-        raise ConfigError(what, setting=f"{setting}.{key}", where=file, fix=fix)
+        where = found.where((*path, key))
+        raise ConfigError(what, setting=f"receivers.{name}.{key}", where=where, fix=fix)
 
 
 def _mail_error(receiver: Receiver) -> tuple[str, str, str] | None:

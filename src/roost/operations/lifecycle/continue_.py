@@ -12,6 +12,7 @@ from typing import Any
 
 from roost.analysis import preconditions
 from roost.base.text.word_list import join_names
+from roost.config.other_tools import foreign_keys
 from roost.config.run_settings import RunSettings
 from roost.config.settings import Where
 from roost.operations.reading import package_schema
@@ -178,7 +179,10 @@ def next_session(package: PackageFolder, request: ContinueRequest) -> NextSessio
         lineage.require_loadable(found.refused)
     project = preconditions.project_folder(package, request.project)
     where = setting_locations(package, overrides=request.overrides)
-    values = with_overrides(package, package.settings(), request.overrides)
+    before = package.settings()
+    values = with_overrides(package, before, request.overrides)
+    if PackageKind.of(package.request) is PackageKind.TRAIN:
+        foreign_keys.refuse_added(before, values)
     settings = parse_package_settings(package, values, project=project, folder=str(package.path), where=where)
     code_of(settings, package, where)
     copied = [*package.manifest["files"], *package.manifest["links"]]

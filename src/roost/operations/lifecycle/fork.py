@@ -18,6 +18,7 @@ from roost.base.errors import Damaged, NotFound, Refused
 from roost.base.text.word_list import join_names
 from roost.config import layers
 from roost.config.layers import ConfigDifference
+from roost.config.other_tools import foreign_keys
 from roost.config.run_settings import RunSettings
 from roost.operations.lifecycle.continue_ import (
     has_reached_goal,
@@ -141,6 +142,8 @@ def fork(request: ForkRequest) -> StartedSession:
 def _plan_fork(source: PackageFolder, request: ForkRequest) -> _ForkPlan:
     before = source.settings()
     values = with_overrides(source, before, request.overrides)
+    if PackageKind.of(source.request) is PackageKind.TRAIN:
+        foreign_keys.refuse_added(before, values)
     differences = layers.differences(before, values)
     provenance = _provenance(source, differences)
     where = provenance_locations(provenance)

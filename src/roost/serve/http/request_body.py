@@ -29,6 +29,10 @@ _PATTERN_PROBLEMS = {
     ),
 }
 """The message and the fix for each parameter with a pattern."""
+_FIXES = {
+    "command": 'give the program and its arguments, each a string: ["python", "train.py", "--epochs", "3"]'
+}
+"""The fix of a wrong value, where an example says more than the type."""
 _JSON_TYPE_NAMES = {list: "an array", str: "a string", bool: "true or false", type(None): "null"}
 
 
@@ -80,12 +84,13 @@ def convert_parameters(
         what, _, path = str(error).partition(" - at `$")
         named = _FIELD_IN_MESSAGE.search(what)
         field = path.rstrip("`").lstrip(".") or (named.group(2) if named else None)
+        fix: str | None
         if named is not None and named[1] == "unknown":
             what, fix = _unknown_parameter(
                 named[2], [name for name in _field_names(kind) if name not in path_parameters]
             )
         elif named is not None:
-            what, fix = "is missing", None
+            what, fix = "is missing", _FIXES.get(named[2])
         else:
             what, fix = _describe_problem(what, (field or "").partition("[")[0], kind)
         raise HttpError(422, "invalid", what, field=field, fix=fix) from None
@@ -104,6 +109,10 @@ def _describe_problem(what: str, name: str, kind: Any) -> tuple[str, str | None]
     """Returns what is wrong with a parameter, and a fix where the message does not imply it."""
     if _PATTERN_MESSAGE in what and name in _PATTERN_PROBLEMS:
         return _PATTERN_PROBLEMS[name]
+    if re.fullmatch(r"Expected `(array|str)` of length >= 1", what):
+        return "is empty", _FIXES.get(name)
+    if name in _FIXES:
+        return what, _FIXES[name]
     if what.startswith("Expected `array`"):
         return what, "give a list, even for one value"
     hint = get_type_hints(kind, include_extras=True).get(name)

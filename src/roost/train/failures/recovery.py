@@ -277,6 +277,8 @@ class Recovery:
             what = f"{what}, first in {format_place(note)}"
             if first > 1 and any(one.max_grad_norm is None for one in context.stepper.optimizers.values()):
                 what += f"; without max_grad_norm the gradient of step {first - 1} was not checked"
+            if context.last_finite is not None and context.last_finite[0] <= first:
+                what += "; train/loss was {1:.4g} in the row of step {0}".format(*context.last_finite)
             self._reporter.keep(context, note, None, with_state=False)
             if note.checkpoint is not None:
                 from_before = f"; checkpoint {note.checkpoint} is from before it"
@@ -286,8 +288,8 @@ class Recovery:
         """The fix of values that are not finite, without the measures that are in use already."""
         clips = all(one.max_grad_norm is not None for one in stepper.optimizers.values())
         ways = ["lower the learning rate"]
-        ways += [] if clips else ["clip with max_grad_norm"]
-        ways += ["set on_non_finite"] if self.on_non_finite == "stop" else []
+        ways += [] if clips else ["set max_grad_norm of the optimizer, for example to 1.0"]
+        ways += ["set on_non_finite: skip or rollback"] if self.on_non_finite == "stop" else []
         return f"{', '.join(ways)}, or look for bad samples"
 
     # ---- rollback ---------------------------------------------------------------------------------------

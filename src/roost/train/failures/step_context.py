@@ -32,5 +32,8 @@ class StepContext:
     """Why the run is not exact, as far as is known."""
     note_inexact: Callable[[str], None]
     """Adds a reason to `inexact`, and prints it."""
+    last_finite: tuple[int, float] | None
+    """The step and ``train/loss`` of the newest row with a finite loss; None before the first row of a
+    session."""
     parts: Callable[[], Mapping[str, Stateful]]
     """Returns all that a checkpoint of the run holds, by name."""
