@@ -36,6 +36,28 @@ def test_everything_has_its_place(tmp_path: Path) -> None:
     assert "\x1b[2J" not in shown
 
 
+def test_what_nobody_has_set_is_counted(tmp_path: Path, messages: Messages) -> None:
+    made = package(tmp_path / "runs")
+    origins = {"max_epochs": "config.yaml:1", "runner": "config.yaml:2", "model.features": "default"}
+    (made.path / "provenance.json").write_text(json.dumps({**origins, "optimizers.main.lr": "default"}))
+    manifest = made.manifest
+    manifest["left_out"] = [{"path": "data", "reason": "ignored by git"}]
+    manifest["links"] = {"data": "/elsewhere/data"}
+    (made.path / "manifest.json").write_text(json.dumps(manifest))
+    made.new_session({"overrides": ["optimizers.main.lr=0.5"]})
+    assert show(made.path).defaults == ["model.features"]
+    shown = text(made.path)
+    assert "max_epochs" in shown and "optimizers.main.lr" in shown and "model.features" not in shown
+    assert "/elsewhere" not in shown
+    (line,) = [line for line in shown.splitlines() if line.startswith("not shown: ")]
+    messages.check(line)
+    everything = click.unstyle("\n".join(format_package(show(made.path), is_all=True)))
+    assert all(
+        word in everything for word in ("model.features", "data: ignored by git", "-> /elsewhere/data")
+    )
+    assert "not shown" not in everything
+
+
 def test_ranks_are_shown_if_there_were_several(tmp_path: Path) -> None:
     made = package(tmp_path / "runs")
     assert "RANKS" not in text(made.path)

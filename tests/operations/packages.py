@@ -28,6 +28,9 @@ VALUES: dict[str, Any] = {
 }
 """Settings of a package that nobody runs."""
 
+UNFINISHED: dict[str, Any] = {**VALUES, "max_epochs": 12}
+"""Of a package that was stopped, or failed: its newest checkpoint is not at its goal."""
+
 ROWS = (
     {"step": 10, "epoch": 1, "train/loss": 2.0, "valid/loss": 1.5, "lr": 0.1},
     {"step": 20, "epoch": 2, "train/loss": 1.0, "valid/loss": 0.5, "lr": 0.1},
@@ -68,7 +71,7 @@ def package(
     made = PackageFolder.create(
         root,
         name=name,
-        values=VALUES if values is None else values,
+        values=values or (VALUES if state == "succeeded" else UNFINISHED),
         request={"description": "a test", "project": str(source)},
         selection=snapshot.select(source),
     )

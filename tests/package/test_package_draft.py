@@ -88,7 +88,20 @@ def test_a_file_linked_for_its_size_is_reported(tmp_path: Path, messages: Messag
         file.truncate(20 << 20)
     (line,) = prepare_training(layers.load(config)).notes()
     messages.check(line)
-    assert line.startswith("big.bin ")
+    assert "big.bin (" in line
+
+
+def test_paths_that_are_not_copied_are_named_by_the_first_run_and_each_check(tmp_path: Path) -> None:
+    config = project(tmp_path / "project")
+    for name in "abcdef":
+        (config.parent / f"{name}.bin").write_bytes(bytes(11 * 2**20))
+    draft = prepare_training(layers.load(config), root=tmp_path / "runs")
+    (line,) = draft.notes(is_check=False)
+    assert "a.bin (" in line and "c.bin (" in line and line.endswith(" and 3 more")
+    draft.create("one")
+    assert draft.notes(is_check=False) == [] and draft.notes() == [line]
+    (config.parent / "g.bin").write_bytes(bytes(11 * 2**20))
+    assert prepare_training(layers.load(config), root=tmp_path / "runs").notes(is_check=False) != []
 
 
 def test_of_the_same_files_the_same_is_copied(tmp_path: Path) -> None:
@@ -139,8 +152,8 @@ def test_what_the_project_has_never_makes_its_submission_fail(tmp_path: Path) ->
     assert not (made.path / "data/small.bin").is_symlink() and (made.path / "big.bin").is_symlink()
     assert not (made.path / "records/old.txt").exists()
     assert plan.notes() == [
-        "big.bin is linked, not copied: larger than 10 MB",
-        "records is left out: the package has its own",
+        "linked, not copied: big.bin (larger than 10 MB)",
+        "left out: records (the package has its own)",
         "each run copies 11.5 MB, of which data/small.bin 11.5 MB; what .gitignore names is linked instead",
     ]
 

@@ -574,8 +574,7 @@ def test_too_much_is_linked_and_its_size_no_longer_counts(project: Path, monkeyp
     assert selection.files == ["a.py", "small/1.bin"] and sorted(selection.links) == ["big", "huge.bin"]
     assert selection.size < 100 and selection.size_note() is None
     assert selection.left_out_notes() == [
-        "huge.bin is linked, not copied: larger than 10 MB",
-        "big is linked, not copied: the project has 2 MB in files to copy, more than 1",
+        "linked, not copied: big (the project has 2 MB in files to copy, more than 1), huge.bin (larger than 10 MB)",
     ]
 
 
@@ -593,7 +592,9 @@ def test_a_reserved_name_is_left_out_unless_it_is_named(project: Path, messages:
     fill(project, "a.py", "records/1.txt", "progress", "AnalyzeScripts/args.json")
     selection = lenient(project, "a.py")
     assert selection.files == ["AnalyzeScripts/args.json", "a.py"] and selection.links == {}
-    assert selection.left_out_notes() == ["progress, records are left out: the package has its own"]
+    assert selection.left_out_notes() == [
+        "left out: progress (the package has its own), records (the package has its own)"
+    ]
     with pytest.raises(ConfigError) as refused:
         lenient(project, "records")
     messages.check(refused.value)
@@ -605,7 +606,7 @@ def test_what_cannot_be_read_is_left_out(project: Path, monkeypatch: Any) -> Non
     monkeypatch.setattr(os, "access", lambda path, mode: not str(path).endswith(("secret.txt", "named.txt")))
     selection = lenient(project, "a.py", "named.txt")
     assert selection.files == ["a.py", "named.txt"]
-    assert selection.left_out_notes() == ["secret.txt is linked, not copied: cannot be read"]
+    assert selection.left_out_notes() == ["linked, not copied: secret.txt (cannot be read)"]
 
 
 def test_files_from_outside(project: Path, tmp_path: Path) -> None:

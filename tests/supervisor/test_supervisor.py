@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from roost.base.system import process_identity
+from roost.package.live_progress import ProgressFile
 from tests.supervisor.real_sessions import Session
 from tests.waiting import wait_for
 
@@ -72,6 +73,18 @@ def test_every_way_to_end(session: Session, code: str, expected: object, error: 
         assert record["error"] == error
     else:
         assert error in record["error"]
+
+
+@pytest.mark.parametrize("is_command", [False, True])
+def test_a_killed_worker_is_named_where_its_output_ends(session: Session, is_command: bool) -> None:
+    progress = session.folder / "progress"
+    ProgressFile(progress).publish(813, 1, 0, 1, 900, 100, 0, 1.0, 1.0, 0.5)
+    code = "print('the last line', flush=True); os.kill(os.getpid(), signal.SIGKILL)"
+    spec = session.spec(code)._replace(progress=str(progress), is_command=is_command)
+    record = session.end_spec(spec)
+    *_, line = session.output.read_text().splitlines()
+    assert line == f"roost: worker {record['worker_pid']} crashed near step 813: {record['error']}"
+    assert "SIGKILL" in line
 
 
 def test_bytes_stay_as_they_are(session: Session) -> None:

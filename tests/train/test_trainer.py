@@ -28,6 +28,7 @@ from roost.train.hook import Hook, Phase
 from roost.train.hooks import Best, Console, Records, Save, Test, Validate
 from roost.train.hooks.best_checkpoint import Rule
 from roost.train.optim.optimizer import Optim
+from roost.train.reporting.progress_publisher import ProgressPublisher
 from roost.train.step import seeding
 from roost.train.step.stepper import Stepper
 from roost.train.trainer import Trainer
@@ -999,3 +1000,13 @@ def test_a_stop_does_not_wait_for_a_sample(split: str, tmp_path: Path) -> None:
     asking.join()
     assert trainer.progress.step == 2 and trainer.progress.batch == 2
     assert multiprocessing.active_children() == []
+
+
+def test_a_run_that_continues_is_never_published_at_step_0(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain(built(MLP), Still(), [Save("1ep")], until=2, checkpoints=Checkpoints(tmp_path)).fit()
+    steps: list[int] = []
+    monkeypatch.setattr(ProgressPublisher, "publish", lambda _, progress, phase: steps.append(progress.step))
+    plain(built(MLP), Still(), [Save("1ep")], until=4, checkpoints=Checkpoints(tmp_path)).fit()
+    assert steps[0] == 2 and steps[-1] == 4

@@ -14,6 +14,7 @@ from roost.analysis import analysis_folder, preconditions
 from roost.analysis.analysis_run import AnalysisFunction, AnalysisRequest, run_analysis
 from roost.base import durable
 from roost.base.errors import ContractError
+from roost.package.checkpoints import selection
 from roost.package.seals import session_seal
 from roost.package.sessions import UnsupervisedRecord
 from roost.project.package_context import package_code
@@ -23,7 +24,7 @@ def analyze(
     record_path: Path | str,
     function: AnalysisFunction,
     *,
-    checkpoint: int | None = None,
+    checkpoint: str | int | None = None,
     untrained: bool = False,
     device: str = "auto",
     project: Path | str | None = None,
@@ -42,7 +43,7 @@ def analyze(
     Args:
         record_path: The package's folder.
         function: Takes the `AnalysisSession`, which DLNest calls ``self``.
-        checkpoint: Id of the checkpoint; None: the newest good one.
+        checkpoint: ``last``, ``best`` or an id; None: ``last``, the newest good one.
         untrained: Uses the weights as the Runner builds them.
         device: auto, cpu, cuda, cuda:1, …
         project: The project's folder now, for ``${project}``; None: the folder from which the package was
@@ -64,10 +65,9 @@ def analyze(
             fix="pass one, such as lambda self: ...",
         )
     package = preconditions.open_with_runner(record_path)
-    preconditions.check_checkpoints(package, checkpoint, untrained=untrained)
-    request = AnalysisRequest(
-        checkpoint, untrained, device, str(preconditions.project_folder(package, project))
-    )
+    id = selection.checkpoint_id(package, checkpoint)
+    preconditions.check_checkpoints(package, id, untrained=untrained)
+    request = AnalysisRequest(id, untrained, device, str(preconditions.project_folder(package, project)))
     place = analysis_folder.create(analysis_folder.analyses_root(package, out))
     script = _script(function, place)
     analysis_folder.write_request(

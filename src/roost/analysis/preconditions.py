@@ -156,4 +156,6 @@ def check_checkpoints(
 def _no_checkpoint_error(package: PackageFolder, fix: str) -> None:
     damaged = checkpoint.set_aside_names(package.checkpoints) if package.checkpoints.is_dir() else []
     why = f"all were damaged ({', '.join(damaged)})" if damaged else "it has saved nothing yet"
+    if not package.checkpoints.is_dir():
+        why, fix = "its folder Checkpoints is missing", f"take it from a copy of the package, or {fix}"
     raise NotFound(f"the package has no checkpoint: {why}", where=package.path, fix=fix)

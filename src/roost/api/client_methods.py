@@ -231,7 +231,7 @@ class ClientMethods:
         self,
         run: str,
         *,
-        checkpoint: int | None = None,
+        checkpoint: int | Literal["last", "best"] | None = None,
         overrides: Sequence[str] = (),
         description: str | None = None,
         force: bool = False,
@@ -241,7 +241,8 @@ class ClientMethods:
 
         Args:
             run: The id of the run.
-            checkpoint: The checkpoint to continue from; None: the newest undamaged one.
+            checkpoint: The checkpoint to continue from: an id, ``best`` or ``last``; None: ``last``,
+                the newest undamaged one.
             overrides: Settings as typed after ``roost continue PACKAGE``.
             description: A few words about the session.
             force: Continues even if config or code differ.

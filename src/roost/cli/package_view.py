@@ -24,8 +24,13 @@ from roost.package.lineage import ForkParent
 from roost.package.results import skipped_steps
 
 
-def format_package(shown: PackageDetails) -> Iterator[str]:
-    """Yields the lines about a package; `click.echo` removes the colours where none are allowed."""
+def format_package(shown: PackageDetails, *, is_all: bool = False) -> Iterator[str]:
+    """Yields the lines about a package; `click.echo` removes the colours where none are allowed.
+
+    Args:
+        shown: The package.
+        is_all: Whether to name defaults, and what was not copied, one by one.
+    """
     yield from _summary_lines(shown)
     yield from _section("sessions", _sessions(shown.sessions))
     yield from _section("initial weights", map(terminal.escape_text, _initial_weights_lines(shown)))
@@ -35,14 +40,18 @@ def format_package(shown: PackageDetails) -> Iterator[str]:
     metrics = [[name, f"{value:.6g}"] for name, value in shown.metrics.items()]
     yield from _section("metrics", terminal.format_table(["NAME", "NEWEST"], metrics)[1:])
     yield from _section("media", _media(shown))
+    hidden = () if is_all else frozenset(shown.defaults)
     settings = [
         [key, _truncate(terminal.escape_text(_format_value(value)))]
         for key, value in _flatten_settings(shown.settings, "")
+        if key not in hidden
     ]
     yield from _section("settings", terminal.format_table(["SETTING", "VALUE"], sorted(settings))[1:])
-    for title, remarks in _remarks(shown):
+    for title, remarks in _remarks(shown, is_all=is_all):
         yield from _section(title, map(terminal.escape_text, remarks))
     yield ""
+    if more := _hidden_words(shown) if not is_all else "":
+        yield f"not shown: {more}; roost show {terminal.quote_path(Path(shown.path))} --all"
     yield f"output: {terminal.format_path(Path(shown.output))}"
     if shown.model is not None:
         yield f"model: {terminal.format_path(Path(shown.model))}"
@@ -257,11 +266,20 @@ def _predictions(predictions: Sequence[PredictionDetails]) -> list[str]:
     return terminal.format_table(["", "DATA", "CHECKPOINT", "SAMPLES", "TIME", "VALUES"], rows)
 
 
-def _remarks(shown: PackageDetails) -> Iterator[tuple[str, list[str]]]:
+def _hidden_words(shown: PackageDetails) -> str:
+    """``52 defaults, 2 paths that were not copied``; empty if nothing is hidden."""
+    paths = {*shown.links, *(str(one["path"]) for one in shown.left_out)}
+    defaults = f"{len(shown.defaults)} default{'s' * (len(shown.defaults) != 1)}" if shown.defaults else ""
+    verbs = "path that was" if len(paths) == 1 else "paths that were"
+    return ", ".join(filter(None, [defaults, f"{len(paths)} {verbs} not copied" if paths else ""]))
+
+
+def _remarks(shown: PackageDetails, *, is_all: bool) -> Iterator[tuple[str, list[str]]]:
     yield "inexact", shown.inexact
     yield "damaged, set aside", shown.set_aside
-    yield "not copied", [f"{one['path']}: {one['reason']}" for one in shown.left_out]
-    yield "links", [f"{name} -> {to}" for name, to in shown.links.items()]
+    if is_all:
+        yield "not copied", [f"{one['path']}: {one['reason']}" for one in shown.left_out]
+        yield "links", [f"{name} -> {to}" for name, to in shown.links.items()]
     yield "command", [shown.command] if shown.command else []
 
 

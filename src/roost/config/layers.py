@@ -597,7 +597,9 @@ def _check_sections(path: Key, values: Values) -> None:
 
 def _refuse_hydra_sign(text: str, values: Values, contract: Contract) -> None:
     """Raises a ConfigError for ``++a.b=c``, which sets a key in Hydra whether it exists or not."""
-    _parse_override(text.removeprefix("++"), values, contract)  # raises the error of a key that does not exist
+    _parse_override(
+        text.removeprefix("++"), values, contract
+    )  # raises the error of a key that does not exist
     raise ConfigError(
         "this argument is not an override",
         received=text,

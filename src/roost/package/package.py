@@ -110,7 +110,11 @@ class PackageFolder:
             NotFound: The folder does not exist, or is not a package.
         """
         path = Path(path).expanduser().absolute()
-        if not (path / "request.json").is_file() or not (path / "args.json").is_file():
+        is_begun = (path / "request.json").is_file()
+        if is_begun and not (path / "args.json").is_file():
+            fix = "take it from a copy of the package; `roost verify` checks all the rest"
+            raise NotFound("the package lacks args.json, its settings", where=path, fix=fix)
+        if not is_begun:
             message = "the folder does not exist" if not path.is_dir() else "the folder is not a package"
             raise NotFound(
                 message,

@@ -17,7 +17,7 @@ from roost.config.other_tools import foreign_keys
 from roost.config.project_folder import ProjectFolder, given_folder, named_project, nearest_project
 from roost.config.run_settings import RunSettings
 from roost.config.settings import Settings, StateSettings, parse_state_settings
-from roost.package import environment, package_name, snapshot
+from roost.package import environment, package_name, sessions, snapshot
 from roost.package.dlnest.named_paths import PLACES, find_named
 from roost.package.kinds import PackageKind
 from roost.package.package import PackageFolder
@@ -30,6 +30,9 @@ from roost.package.project_preflight import (
 )
 from roost.package.results import initial_weights
 from roost.package.snapshot import Selection
+
+_MAX_COMPARED = 8
+"""Packages whose manifests are read: the newest, as most names are times."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,14 +117,31 @@ class PackageDraft:
                 fix="name a folder of yours, such as save_root=~/runs",
             )
 
-    def notes(self) -> list[str]:
-        """Returns lines for the user: how the config was read, the project's folder if it was chosen, what is
-        not copied, with the reason, and the size of a large copy."""
+    def notes(self, *, is_check: bool = True) -> list[str]:
+        """Returns lines for the user: how the config was read, the project's folder if it was chosen, the
+        paths that are not copied, with the reasons, and the size of a large copy.
+
+        Args:
+            is_check: Whether to name the paths in any case. Of runs only the first in `root` names them: it
+                is the same line for each. To be called before the package is created.
+        """
         chosen = [*self.config.notes, *self.project_notes]
         if self.selection is None:
             return chosen
+        is_said = is_check or not self._is_known_to_root(self.selection)
+        left_out = self.selection.left_out_notes() if is_said else []
         size = self.selection.size_note()
-        return [*chosen, *self.selection.left_out_notes(), *([size] if size else [])]
+        return [*chosen, *left_out, *([size] if size else [])]
+
+    def _is_known_to_root(self, selection: Selection) -> bool:
+        """Whether one of the last packages here left out the same paths."""
+        try:
+            names = sorted(os.listdir(self.root), reverse=True)[:_MAX_COMPARED]  # noqa: PTH208
+        except OSError:  # it does not exist yet
+            return False
+        manifests = (sessions.load_json(self.root / name / "manifest.json") or {} for name in names)
+        these = sorted(map(str, selection.left_out))
+        return any(sorted(map(str, one.get("left_out") or ())) == these for one in manifests)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -320,14 +320,24 @@ def first_start(folder: Path) -> int:
     there are none. Above 0 the rows before are missing, unless another program recorded none."""
     try:
         numbers = [int(name[:-6]) for name in os.listdir(folder) if _FILE.fullmatch(name)]  # noqa: PTH208
-        fd = safe_read.open_fd(folder / f"{min(numbers, default=0)}.jsonl")
     except OSError:
         return 0
+    return start_step(folder / f"{min(numbers, default=0)}.jsonl") or 0
+
+
+def start_step(path: Path) -> int | None:
+    """Returns the step at which a records file begins, by one small read; None if there is no file, or it
+    has no header."""
+    try:
+        fd = safe_read.open_fd(path)
+    except OSError:
+        return None
     try:
         line = os.pread(fd, _HEADER_BYTES, 0).partition(b"\n")[0]
     finally:
         os.close(fd)
-    return int(decode_row(line).get("start_step", 0))
+    found = decode_row(line).get("start_step")
+    return None if found is None else int(found)
 
 
 def visible_rows(rows: Iterable[Row]) -> list[Row]:

@@ -279,12 +279,18 @@ def load_record(path: Path) -> SessionRecord | None:
 
 
 def _numbers(folder: Path) -> list[int]:
-    with os.scandir(folder) as entries:
+    try:
+        entries = os.scandir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        if not (folder.parent / "request.json").exists():  # the whole package was removed
+            raise
+        return []  # `package_schema` reports that the folder is missing
+    with entries:
         return sorted(int(match[1]) for entry in entries if (match := _REQUEST.fullmatch(entry.name)))
 
 
-def _used_numbers(folder: Path) -> set[int]:
-    """All numbers in names of files here: the number of a session whose request was lost must not be
+def used_numbers(folder: Path) -> set[int]:
+    """Returns all numbers in names of files here: that of a session whose request was lost must not be
     reused."""
     if not folder.is_dir():
         return set()
@@ -300,7 +306,7 @@ def write_request(folder: Path, request: Mapping[str, Any], *, is_durable: bool 
         is_durable: Whether to make the file durable; if not, the supervisor must, before it writes the
             record.
     """
-    number = max(_used_numbers(folder) | _used_numbers(folder.parent / "records"), default=0) + 1
+    number = max(used_numbers(folder) | used_numbers(folder.parent / "records"), default=0) + 1
     body = {"session": number, **own_identity(), **request}
     write = durable.write if is_durable else durable.write_unsynced
     write(folder / f"{number}.request.json", to_json(body))

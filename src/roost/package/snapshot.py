@@ -78,14 +78,14 @@ class Selection:
     """The sources of copied files that the project does not have at their place, by their place."""
 
     def left_out_notes(self) -> list[str]:
-        """Returns a line for each reason for which something is not copied."""
-        found: dict[str, list[str]] = {}
+        """Returns a line about what is linked, and one about what is left out, with the reasons."""
+        linked, absent = list[str](), list[str]()
         for one in self.left_out:
-            way = "linked, not copied" if one["path"] in self.links else "left out"
-            found.setdefault(f"{way}: {one['reason']}", []).append(one["path"])
+            (linked if one["path"] in self.links else absent).append(f"{one['path']} ({one['reason']})")
         return [
-            f"{join_names(names, _MAX_LARGE_SHOWN)} {'is' if len(names) == 1 else 'are'} {what}"
-            for what, names in found.items()
+            f"{what}: {join_names(sorted(names), _MAX_LARGE_SHOWN)}"
+            for what, names in (("linked, not copied", linked), ("left out", absent))
+            if names
         ]
 
     def source(self, name: str) -> Path:

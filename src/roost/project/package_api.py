@@ -80,8 +80,9 @@ class Package(stored.PackageFolder):
         if name is not None:
             package_name.checked_name(name, setting="name")
         prepared = _draft(config, _path(project), _path(root), description, copy)
+        notes = prepared.notes(is_check=False)
         made = cls(prepared.create(name, command=sys.argv).path)
-        for line in prepared.notes():
+        for line in notes:
             warnings.warn(line, stacklevel=2)
         return made
 
@@ -136,7 +137,7 @@ class Package(stored.PackageFolder):
     def load_model(
         self,
         *,
-        checkpoint: int | None = None,
+        checkpoint: str | int | None = None,
         device: str = "auto",
         info: Mapping[str, Any] | None = None,
     ) -> Runner:
@@ -148,7 +149,8 @@ class Package(stored.PackageFolder):
         while it runs, are not found: import them at the top of the file.
 
         Args:
-            checkpoint: The id of the checkpoint; None: the newest undamaged one of the run's lineage.
+            checkpoint: ``last``, ``best`` or an id; None: ``last``, the newest undamaged one of the run's
+                lineage.
             device: auto, cpu, cuda, cuda:1, …
             info: The value of ``Runner.info``; None: that of the Dataset, which is then built and needs its
                 data.
@@ -161,11 +163,13 @@ class Package(stored.PackageFolder):
             Refused: The package has no Runner, or this machine does not have the device.
             Exception: Any error of the project's code.
         """
+        from roost.package.checkpoints import selection
         from roost.project.loaded_model import load_experiment
         from roost.project.package_context import package_code  # torch
 
+        id = selection.checkpoint_id(self, checkpoint)
         with package_code(self):
-            loaded = load_experiment(self, checkpoint=checkpoint, device=device, info=info)
+            loaded = load_experiment(self, checkpoint=id, device=device, info=info)
         for line in loaded.notes:
             warnings.warn(line, stacklevel=2)
         return loaded.runner

@@ -310,14 +310,29 @@ class RankProcesses:
         return f"rank {rank.number} {was}{end.error}{place}"
 
     def cause_to_print(self, end: SessionOutcome) -> str | None:
-        """Returns the first cause if the session's output does not contain it yet."""
+        """Returns the first cause if the session's output does not contain it yet: no worker prints its own
+        crash."""
         report = final_report(self.ranks[0].report)
         is_printed = report is not None and report.state == "failed" and report.error == end.error
-        is_printed = is_printed or not self._has_peers
+        is_lone_crash = not self._has_peers and end.state == "crashed"
+        is_printed = is_printed or not (self._has_peers or is_lone_crash)
         is_printed = is_printed or end.reason in (STALLED, OUT_OF_HOST_MEMORY)  # `SessionWatch` printed it
         # No rank prints these two reasons itself.
         is_printed = is_printed and end.reason not in (PEER_FAILED, NOT_STARTED)
-        return None if is_printed or end.state not in ("failed", "crashed") else end.error
+        if is_printed or end.state not in ("failed", "crashed"):
+            return None
+        return (
+            f"worker {self.pids[0]} crashed{self._near_step()}: {end.error}" if is_lone_crash else end.error
+        )
+
+    def _near_step(self) -> str:
+        """Returns `` near step 813`` by the progress record, which survives the worker; empty without one."""
+        from pathlib import Path
+
+        from roost.package import live_progress
+
+        found = live_progress.read(Path(self._spec.progress)) if self._spec.progress else None
+        return f" near step {found.step}" if found is not None and found.phase != "starting" else ""
 
 
 def _is_peer(rank: RankProcess) -> bool:

@@ -467,7 +467,6 @@ class Trainer(TrainerRequests):
     @contextmanager
     def _running(self, checkpoint: int | None, resume: bool) -> Iterator[None]:
         """Restores or seeds the state; calls `on_start`, and `on_stop` however the run ends."""
-        self.publish("starting")
         device = self.runner.device
         accelerator_of(device).set_current(device)  # its generator is the one that checkpoints hold
         own = [self.ranks.rank] if self.has_own_seed else []
@@ -477,6 +476,7 @@ class Trainer(TrainerRequests):
         if self.checkpoints is not None and resume:
             for line in self._load(rank, checkpoint):
                 print(line, flush=True)
+        self.publish("starting")  # after the load: never at step 0 while the run is at a later one
         self._clock_zero = self.clock() - self.progress.seconds
         self._finished = self.until.reached(self.progress)
         failure: BaseException | None = None

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from roost.base.errors import ConfigError, NotFound, Refused
+from roost.base.errors import ConfigError, NotFound, Refused, UsageError
 from roost.config import layers
 from roost.operations.lifecycle.continue_ import ContinueRequest, continue_
 from roost.operations.reading.package_schema import DamagedPackage
@@ -47,12 +47,35 @@ def test_goes_further_than_planned(finished: PackageFolder) -> None:
 
 
 def test_a_finished_run_has_nothing_to_do(finished: PackageFolder, messages: Messages) -> None:
-    for overrides in ([], ["max_epochs=2"]):
-        started = continue_(ContinueRequest(package=finished.path, overrides=overrides))
-        assert started.session is None and "max_epochs=4" in started.notes[0]
-    messages.check(started.notes[0])
+    newest = finished.store().lineage()[-1].id
+    for overrides in ([], ["max_epochs=2"], ["max_epochs=1"], ["log_every=1", "max_epochs=2"]):
+        for at in (None, "last", newest):
+            started = continue_(ContinueRequest(package=finished.path, overrides=overrides, checkpoint=at))
+            assert started.session is None
+            (note,) = started.notes
+            assert note.endswith(f"roost continue {finished.path} max_epochs=4")
+    messages.check(note)
+    with pytest.raises(Refused, match="lr: "):
+        continue_(ContinueRequest(package=finished.path, overrides=["optimizers.main.lr=9"]))
+    forced = ContinueRequest(package=finished.path, overrides=["optimizers.main.lr=9"], force=True)
+    assert continue_(forced).session is None
     assert len(finished.sessions()) == 1
     os.close(finished.lock())
+
+
+def test_the_test_at_the_end_may_be_repeated(finished: PackageFolder) -> None:
+    """And the session says that it trains nothing."""
+    started = continue_(ContinueRequest(package=finished.path, overrides=["test_at_end=last"]))
+    assert started.process is not None and started.process.wait(60) == 0, finished.output.read_text()
+    assert "nothing is left to train: " in finished.output.read_text()
+
+
+def test_from_the_best_checkpoint(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs", state="stopped")
+    begun(made, checkpoint="best")
+    assert made.sessions()[1].request["checkpoint"] == 1
+    with pytest.raises(UsageError, match="'bset'"):
+        continue_(ContinueRequest(package=made.path, checkpoint="bset"))
 
 
 def test_what_is_written_down(tmp_path: Path) -> None:
@@ -74,7 +97,7 @@ def test_what_needs_force(tmp_path: Path) -> None:
     started = begun(made, overrides=["model.features=9"], force=True)
     request = made.sessions()[1].request
     assert request["force"] is True and request["inexact"] == ["model.features: 8 -> 9"]
-    assert started.notes == [], "the run says itself what is inexact"
+    assert started.notes == ["changed: model.features: 8 -> 9 (inexact)"]
     # Forced once, it is how the run is now.
     assert begun(made).notes == []
 
@@ -93,7 +116,8 @@ def test_changed_code(tmp_path: Path, messages: Messages) -> None:
         continue_(ContinueRequest(package=made.path))
     started = begun(made, force=True)
     (inexact,) = made.sessions()[-1].request["inexact"]
-    (note,) = started.notes
+    changed, note = started.notes
+    assert changed.startswith("changed: Model/Runner.py")
     assert inexact.startswith("Model/Runner.py ") and "Model/Runner.py" in note
     messages.check(inexact)
     messages.check(note)
@@ -111,7 +135,8 @@ def test_code_that_was_mended_in_the_project_only(tmp_path: Path) -> None:
     (note,) = begun(made).notes
     assert "Model/Runner.py" in note
     (made.path / "Model" / "Runner.py").write_text(mended.read_text())
-    assert begun(made, force=True).notes == []
+    (note,) = begun(made, force=True).notes
+    assert note.startswith("changed: Model/Runner.py")
 
 
 def test_the_device_is_that_of_the_session_before(tmp_path: Path) -> None:
@@ -131,9 +156,9 @@ def test_requests_of_a_session_that_failed_before_its_first_step_hold_no_longer(
     path.write_text(json.dumps(json.loads(path.read_bytes()) | asked))
     started = begun(made)
     request = made.sessions()[-1].request
-    assert (request["device"], request["ranks"], made.settings()["max_epochs"]) == ("auto", 1, 3)
+    assert (request["device"], request["ranks"], made.settings()["max_epochs"]) == ("auto", 1, 12)
     messages.check(started.notes)
-    assert begun(made, overrides=["max_epochs=9"]).notes == ["changed: max_epochs: 3 -> 9"]
+    assert begun(made, overrides=["max_epochs=9"]).notes == ["changed: max_epochs: 12 -> 9"]
 
 
 def test_the_ranks_are_those_of_the_session_before(tmp_path: Path) -> None:

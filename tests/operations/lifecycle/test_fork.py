@@ -22,7 +22,7 @@ from roost.package.package import PackageFolder
 from roost.package.package_draft import prepare_training
 from tests.dlnest_project import dlnest_project
 from tests.messages import Messages
-from tests.operations.packages import VALUES, add_checkpoint, package, session
+from tests.operations.packages import UNFINISHED, VALUES, add_checkpoint, package, session
 
 
 def forked(made: PackageFolder, **asked: Any) -> PackageFolder:
@@ -54,7 +54,7 @@ def test_what_is_made(tmp_path: Path) -> None:
     assert seen(made.path) == before, "nothing of the source changes"
     assert new.path == tmp_path / "runs" / "new" and (new.path / "_desc: try").is_file()
     assert new.args == {
-        **VALUES,
+        **UNFINISHED,
         "optimizers": {"main": {**VALUES["optimizers"]["main"], "lr": 0.5}},
         "mine": 2,
     }
@@ -180,7 +180,7 @@ def test_best_that_stays_behind_is_said(tmp_path: Path) -> None:
     assert started.process is not None
     started.process.send_signal(signal.SIGQUIT)
     started.process.wait()
-    assert any(note.endswith("max_epochs: 3 -> 4") for note in started.notes)
+    assert any(note.endswith("max_epochs: 12 -> 4") for note in started.notes)
     assert any("valid/loss 0.5" in note and "step 20" in note for note in started.notes)
 
 
@@ -194,6 +194,26 @@ def test_a_run_at_its_goal_is_refused(tmp_path: Path, messages: Messages) -> Non
         assert refused.value.exit_code == 5
     messages.check(refused.value)
     nothing_was_made(made)
+
+
+@pytest.mark.parametrize("state", ["succeeded", "stopped"])
+def test_a_limit_that_the_checkpoint_has_reached_is_refused(tmp_path: Path, state: str) -> None:
+    made = package(tmp_path / "runs", state=state)
+    for asked, limit, raised in (
+        ({"overrides": ["max_epochs=2"]}, "max_epochs: 2", "max_epochs=6"),
+        ({"overrides": ["max_epochs=99", "max_steps=30"]}, "max_steps: 30", "max_steps=60"),
+        ({"step": 20, "overrides": ["max_epochs=2"]}, "max_epochs: 2", "max_epochs=4"),
+        ({"checkpoint": "best", "overrides": ["max_epochs=1"]}, "max_epochs: 1", "max_epochs=4"),
+    ):
+        with pytest.raises(Refused, match=limit) as refused:
+            fork(ForkRequest(package=made.path, **asked))  # type: ignore[arg-type]
+        assert raised in str(refused.value.fix)
+    nothing_was_made(made)
+
+
+def test_from_the_best_checkpoint(tmp_path: Path) -> None:
+    new = forked(package(tmp_path / "runs", state="stopped"), checkpoint="best")
+    assert [info.id for info in checkpoint.read_manifests(new.checkpoints)] == [1]
 
 
 @pytest.mark.parametrize(

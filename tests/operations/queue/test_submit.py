@@ -182,7 +182,7 @@ def test_the_next_session_of_a_package_is_queued_once(here: Lab, tmp_path: Path)
     (task,) = found.tasks
     assert task.package == str(made.path) and len(made.sessions()) == 1
     assert task.plan["request"]["overrides"] == ["max_epochs=9"] and task.need.cards == 1
-    assert any(note.endswith("max_epochs: 3 -> 9") for note in found.notes)
+    assert any(note.endswith("max_epochs: 12 -> 9") for note in found.notes)
     assert (made.path / "_desc: further").is_file()
     with pytest.raises(Refused, match=task.id):
         submit_continue(request, later())
@@ -227,6 +227,9 @@ def test_what_may_not_go_on_is_not_queued(here: Lab, tmp_path: Path, messages: M
     assert "max_epochs=" in str(refused.value)
     assert refused.value.where == done.path
     messages.check(refused.value)
+    with pytest.raises(Refused, match="max_epochs=2") as refused:
+        submit_continue(ContinueRequest(package=done.path, overrides=["max_epochs=2"]), later())
+    assert "roost submit continue" in str(refused.value.fix) and "max_epochs=6" in str(refused.value.fix)
     lock_fd = made.lock()
     try:
         running = ContinueRequest(package=made.path)

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from roost.analysis import analysis_folder
-from roost.base.errors import NotFound
+from roost.base.errors import NotFound, RoostError
+from roost.cli.package_view import format_package
+from roost.operations.curves.export_records import export_records
+from roost.operations.lifecycle.continue_ import ContinueRequest, next_session
+from roost.operations.lifecycle.fork import ForkRequest, fork
+from roost.operations.models.analyze import AnalyzeRequest, analyze
 from roost.operations.reading import package_schema
+from roost.operations.reading.list_packages import list_packages
+from roost.operations.reading.logs import logs
 from roost.operations.reading.package_schema import DamagedPackage
 from roost.operations.reading.show import show
+from roost.operations.reading.verify import verify
 from roost.package.package import PackageFolder
+from roost.package.seals import session_seal
 from tests.lab import queued
 from tests.lab.labs import Lab
 from tests.messages import Messages
@@ -93,6 +105,87 @@ def test_an_analysis_that_was_edited(file: str, text: str, tmp_path: Path) -> No
     (place / file).write_text(text)
     with pytest.raises(DamagedPackage, match=f"analysis/1/{file}"):
         package_schema.analyses(made.path)
+
+
+class Started(Exception):
+    """In place of a process."""
+
+
+def _read_in_every_way(path: Path) -> Iterator[tuple[str, Callable[[], object]]]:
+    """The commands that read a package, as their operations."""
+    yield "show", lambda: [*format_package(show(path))]
+    yield "ls", lambda: list_packages(path.parent)
+    yield "ls PACKAGE", lambda: list_packages(path)
+    yield "logs", lambda: [*logs(path)]
+    table = path.parent.parent / "x.csv"
+    yield "export", lambda: export_records(path, kind="csv", output=table, overwrite=True)
+    further = ContinueRequest(package=path, overrides=["max_epochs=99"])
+    yield "continue", lambda: next_session(package_schema.open_checked(path, to_continue=True), further)
+    yield "fork", lambda: fork(ForkRequest(package=path, overrides=["max_epochs=99"]))
+    yield "analyze", lambda: analyze(AnalyzeRequest(package=path, script="accuracy"))
+
+
+def _unharmed(root: Path) -> Path:
+    made = package(root)
+    made.output.write_text("the output\n")
+    strange = ("media/10/a.png", "profile/1/a.json", "records/2.jsonl.strange")
+    for folder, file in (name.rsplit("/", 1) for name in strange):
+        (made.path / folder).mkdir(parents=True, exist_ok=True)
+        (made.path / folder / file).write_bytes(b"{}")
+    session_seal.write(session_seal.seal_path(made.path, 1))
+    for folder in ("analysis", "predictions", "blackbox", "exports"):
+        (made.path / folder).mkdir()
+    return made.path
+
+
+@pytest.mark.parametrize("instead", ["nothing", "a file", "a folder", "a FIFO"])
+def test_each_part_that_is_gone_or_replaced_gives_one_clear_error(
+    tmp_path: Path, instead: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def begin(*_: object, **__: object) -> None:
+        raise Started
+
+    monkeypatch.setattr("roost.operations.lifecycle.fork.start_session", begin)
+    monkeypatch.setattr("roost.operations.models.analyze._start", begin)
+    whole = _unharmed(tmp_path / "whole")
+    parts = sorted(path.relative_to(whole) for path in [*whole.iterdir(), *whole.glob("*/*")])
+    for number, part in enumerate(parts):
+        path = tmp_path / f"{number}" / "one"
+        shutil.copytree(whole, path, symlinks=True)
+        replace_part(path / part, instead)
+        for name, read in _read_in_every_way(path):
+            try:
+                read()
+            except Started:
+                continue
+            except RoostError as error:
+                assert error.fix or error.where, f"{name}: {part}: {error}"
+            except OSError as error:
+                pytest.fail(f"{name} with {instead} for {part}: {error!r}")
+        if part.name == "request.json" and instead != "a file":  # without it the folder is no package
+            with pytest.raises(NotFound):
+                [*verify(path)]
+            continue
+        found = [*verify(path)]
+        is_removed_seal = part.name == "1.seal.json" and instead == "nothing"  # then its files are unsealed
+        if part.name not in _UNJUDGED and not is_removed_seal:
+            assert any(one.is_bad and one.path.startswith(str(part)) for one in found), part
+
+
+_UNJUDGED = ("lock", "analysis", "predictions", "blackbox", "exports", "2.jsonl.strange", "state_0.ckpt")
+
+
+def replace_part(path: Path, instead: str) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+    if instead == "a file":
+        path.write_bytes(b"x")
+    elif instead == "a folder":
+        path.mkdir()
+    elif instead == "a FIFO":
+        os.mkfifo(path)
 
 
 def test_overrides_that_do_not_fit_to_the_settings(tmp_path: Path) -> None:

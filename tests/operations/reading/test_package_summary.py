@@ -13,6 +13,7 @@ from roost.base.interval import NEVER
 from roost.lab.queue import task_file
 from roost.operations.reading.list_packages import list_packages
 from roost.operations.reading.package_summary import summarize
+from roost.package import live_progress
 from roost.package.live_progress import ProgressFile
 from roost.train.progress import Progress
 from roost.train.reporting.progress_publisher import ProgressPublisher
@@ -30,6 +31,33 @@ def test_a_run_that_ended(tmp_path: Path) -> None:
     assert (row.metric, row.last, row.best) == ("valid/loss", 0.75, 0.5)
     assert (row.started, row.seconds, row.description) == (1_800_000_000.0, 60.0, "a test")
     assert row.error is None
+
+
+def test_a_session_that_only_tests_keeps_the_metric(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs")
+    session(made, "succeeded")
+    record_rows(made, 2, 30, [{"step": 30, "epoch": 3, "test/loss": 9.0}])
+    row = summarize(made.path)
+    assert (row.metric, row.last, row.best) == ("valid/loss", 0.75, 0.5)
+    session(made, "succeeded")  # from the checkpoint of step 20, beyond which the first session went
+    record_rows(made, 3, 20, [{"step": 20, "epoch": 2, "test/loss": 9.0}])
+    row = summarize(made.path)
+    assert (row.metric, row.last, row.best) == ("valid/loss", 0.5, 0.5)
+
+
+def test_last_and_best_are_of_one_metric(tmp_path: Path) -> None:
+    values = {**VALUES, "checkpoint": {"best": [{"monitor": "valid/accuracy", "mode": "max"}]}}
+    row = summarize(package(tmp_path / "runs", values=values).path)
+    assert (row.metric, row.last, row.best) == ("valid/loss", 0.75, None)
+
+
+@pytest.mark.parametrize("state", ["running", "failed"])
+def test_a_session_that_has_not_loaded_yet_is_at_its_checkpoint(tmp_path: Path, state: str) -> None:
+    made = package(tmp_path / "runs", state="stopped")
+    session(made, state)
+    live_progress.reset(made.progress)
+    row = summarize(made.path)
+    assert (row.step, row.epoch) == (30, 3)
 
 
 def test_one_that_never_started(tmp_path: Path) -> None:

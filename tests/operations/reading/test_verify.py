@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from roost.operations.reading.verify import Finding, verify
 from roost.package import snapshot
 from roost.package.checkpoints import checkpoint
 from roost.package.package import PackageFolder
+from roost.package.seals import session_seal
 from tests.messages import Messages
 from tests.operations.packages import package, session
 
@@ -112,6 +114,51 @@ def test_what_tells_of_the_package_is_damaged(tmp_path: Path) -> None:
         ("settings", "manifest.json"),
         ("session", "sessions/1.json"),
     ]
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "nonsense", "[]", '{"sha256": 1, "files": {"a": {"bytes": Infinity, "sha256": ""}}}', None],
+)
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_damaged_seal_is_no_missing_one(
+    tmp_path: Path, content: str | None, number: int, messages: Messages
+) -> None:
+    made = package(tmp_path / "runs")
+    session(made, "succeeded")
+    for one in (1, 2):
+        session_seal.write(session_seal.seal_path(made.path, one))
+    path = session_seal.seal_path(made.path, number)
+    path.unlink()
+    if content is None:
+        path.mkdir()
+    else:
+        path.write_text(content)
+    found = {one.path: one for one in verify(made.path)}
+    assert found[f"sessions/{number}.seal.json"].verdict == "damaged"
+    unsealed = [one.reason for one in found.values() if one.verdict == "unsealed"]
+    assert unsealed and all(f"the seal of session {number} is damaged" in reason for reason in unsealed)
+    messages.check(sorted(set(unsealed)))
+
+
+def test_a_missing_folder_is_named_and_all_the_rest_is_checked(tmp_path: Path) -> None:
+    for name in ("sessions", "records", "Checkpoints"):
+        made = package(tmp_path / f"without {name}")
+        shutil.rmtree(made.path / name)
+        (made.path / "Model" / "Runner.py").write_text("pass")
+        found = {one.path: one.verdict for one in verify(made.path)}
+        assert found[f"{name}/"] == "missing" and found["Model/Runner.py"] == "changed"
+        others = {"sessions", "records", "Checkpoints"} - {name}
+        assert all(any(path.startswith(f"{other}/") for path in found) for other in others)
+
+
+def test_sessions_whose_records_remain_are_missing(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs")
+    (made.path / "records" / "7.jsonl.strange").write_text('{"start_step": 0}\n')
+    assert bad(made) == []
+    shutil.rmtree(made.path / "sessions")
+    (made.path / "sessions").mkdir()
+    assert [(one.path, one.verdict) for one in bad(made)] == [("sessions/1.request.json", "missing")]
 
 
 def test_overrides_that_do_not_fit(tmp_path: Path) -> None:

@@ -52,6 +52,13 @@ def test_words(words: dict[str, str], found: list[int], made: PackageFolder) -> 
     assert selection.from_json(selection.to_json(what)) == what
 
 
+def test_one_word_for_one_checkpoint(made: PackageFolder) -> None:
+    words = (None, "last", "best", "1", 1, 9)
+    assert [selection.checkpoint_id(made, word) for word in words] == [None, None, 1, 1, 1, 9]
+    with pytest.raises(UsageError, match="'bset'"):
+        selection.checkpoint_id(made, "bset")
+
+
 @pytest.mark.parametrize(("mode", "found"), [(None, [1]), ("min", [0])])
 def test_a_monitor_of_the_settings_brings_its_mode(
     mode: str | None, found: list[int], tmp_path: Path

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from roost.operations.reading.verify import verify
 from roost.package.package import PackageFolder
 from roost.package.seals import session_seal
 from roost.package.seals.seal import BrokenSeal, Seal
@@ -93,6 +94,34 @@ def test_the_files_of_a_session_that_was_killed_are_sealed_by_the_next(tmp_path:
     number = next_session(made)
     seal_session(made, number)
     assert {"records/2.jsonl", "records/3.jsonl", "sessions/2.json", "progress"} <= files_of(made, number)
+
+
+def test_a_file_that_no_session_has_written_is_not_sealed(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs")
+    seal_session(made, 1)
+    (made.path / "media" / "10").mkdir(parents=True)
+    (made.path / "media" / "10" / "strange.png").write_bytes(b"of a stranger")
+    (made.path / "sessions" / "1.strange.txt").write_bytes(b"of a stranger")
+    age(made)
+    seal_session(made, next_session(made))
+    (made.path / "media" / "10" / "own.png").write_bytes(b"of session 3")
+    seal_session(made, next_session(made))
+    assert files_of(made, 2) >= {"records/2.jsonl", "sessions/1.seal.json"}
+    assert "media/10/own.png" in files_of(made, 3)
+    strange = {"media/10/strange.png", "sessions/1.strange.txt"}
+    assert not strange & (files_of(made, 2) | files_of(made, 3))
+    found = {one.path: one for one in verify(made.path)}
+    assert {name: found[name].verdict for name in strange} == dict.fromkeys(strange, "unsealed")
+
+
+def test_a_damaged_seal_is_not_replaced_by_the_next_one(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs")
+    seal_session(made, 1)
+    age(made)
+    session_seal.seal_path(made.path, 1).write_text("nonsense")
+    seal_session(made, next_session(made))
+    covered = {"args.json", "request.json", "records/1.jsonl", "sessions/1.json", "sessions/1.seal.json"}
+    assert not covered & files_of(made, 2)
 
 
 def test_a_session_that_has_not_ended_is_not_sealed(tmp_path: Path) -> None:

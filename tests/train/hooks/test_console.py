@@ -205,7 +205,8 @@ def test_a_session_without_a_step_says_nothing_of_time(
     for _ in range(2):
         checkpoints = Checkpoints(f"{tmp_path}/checkpoints")
         plain(built(MLP), Still(), [Console(), Save("1ep")], until=2, checkpoints=checkpoints).fit()
-    first, run, finished, second, again = said(capsys)
+    first, run, finished, second, nothing, again = said(capsys)
+    assert nothing.startswith("nothing is left to train: ") and "step 2" in nothing
     assert "2 steps" in first and "step 2" in second
     assert "samples/s" in run and "samples/s" not in second + again
     assert finished == again and finished.startswith("finished ") and finished.endswith(" 2")

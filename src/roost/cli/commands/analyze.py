@@ -11,6 +11,7 @@ import click
 
 from roost.base.errors import UsageError
 from roost.cli import analysis_value, terminal
+from roost.cli.options.checkpoint_option import checkpoint_option
 from roost.cli.options.device_option import device_options, take_device
 
 _MAX_NONFINITE = 10
@@ -22,9 +23,7 @@ _MAX_NONFINITE = 10
     "-r", "--record", type=click.Path(path_type=Path), help="The package, if not given as the argument."
 )
 @click.option("-s", "--script", required=True, help="A file, or the name of a script in AnalyzeScripts.")
-@click.option(
-    "-c", "--checkpoint", type=int, metavar="ID", help="The checkpoint to load; default: the newest good one."
-)
+@checkpoint_option("The checkpoint to load")
 @click.option("--untrained", is_flag=True, help="Use the weights as the Runner builds them, before training.")
 @device_options("auto", verb="run the script")
 @click.option(

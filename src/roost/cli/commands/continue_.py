@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from roost.base.errors import UsageError
+from roost.cli.options.checkpoint_option import checkpoint_option
 from roost.cli.options.device_option import device_options
 from roost.cli.options.follow_options import follow_or_detach, terminal_options
 from roost.cli.options.rank_options import ranks_options, take_time_limit
@@ -19,9 +20,7 @@ from roost.cli.options.session_options import take_session_options
 @click.option(
     "-r", "--record", "package", type=click.Path(path_type=Path), help="The package, if not given first."
 )
-@click.option(
-    "-c", "--checkpoint", type=int, metavar="ID", help="Resume from this checkpoint, not the newest."
-)
+@checkpoint_option("Resume from this checkpoint")
 @click.option("--iter", "step", type=int, metavar="STEP", help="Resume from the checkpoint of this step.")
 @click.option("-d", "--description", help="A short text about this session.")
 @device_options("as in the previous session")
@@ -36,12 +35,13 @@ def command(arguments: tuple[str, ...], package: Path | None, **options: Any) ->
 
     Settings that do not influence the result can be changed: limits, kept checkpoints, loader workers. Other
     settings need --force. With other devices or another strategy the run is inexact; a line says so, and it
-    is recorded.
+    is recorded. A finished run whose limits leave nothing to train is not started: a line names the override
+    that would train more, and the exit code is 0.
 
     \b
     roost continue runs/2026-11-20_07-33-13_481
     roost continue runs/NAME max_epochs=20     # train longer than planned
-    roost continue runs/NAME -c 3              # from checkpoint 3, as a new branch
+    roost continue runs/NAME -c 3              # from checkpoint 3, as a new branch; also: -c best
     roost continue runs/NAME --iter 1200       # from the checkpoint of step 1200
     roost continue runs/NAME --devices 3       # on three GPUs, whatever the last session used
     """

@@ -10,19 +10,14 @@ import click
 
 from roost.base.errors import UsageError
 from roost.cli import terminal
+from roost.cli.options.checkpoint_option import checkpoint_option
 from roost.cli.options.device_option import device_options, take_device
 
 
 @click.command("debug")
 @click.argument("package", type=click.Path(path_type=Path))
 @click.argument("step", required=False, type=click.IntRange(min=1))
-@click.option(
-    "-c",
-    "--checkpoint",
-    type=int,
-    metavar="ID",
-    help="Replay from this checkpoint, not the newest one before the step.",
-)
+@checkpoint_option("Replay from this checkpoint", default="last (default: before the step)")
 @click.option(
     "--replay", is_flag=True, help="Replay from a checkpoint even if the black box has the failed step."
 )

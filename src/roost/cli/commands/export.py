@@ -9,6 +9,7 @@ import click
 
 from roost.base.errors import UsageError
 from roost.cli import terminal
+from roost.cli.options.checkpoint_option import checkpoint_option
 
 if TYPE_CHECKING:
     from roost.operations.models.export_weights import ExportedWeights
@@ -32,7 +33,7 @@ _MAX_TIED = 3
     type=click.Path(path_type=Path),
     help="With --records: the file or folder; default: in the package's exports/.",
 )
-@click.option("-c", "--checkpoint", metavar="ID", help="The checkpoint: last (default), best, or an id.")
+@checkpoint_option()
 @click.option(
     "--average", metavar="best:K", help="The mean of the best K checkpoints, or with last:K of the newest."
 )

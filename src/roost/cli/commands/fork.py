@@ -9,6 +9,7 @@ import click
 
 from roost.base.errors import UsageError
 from roost.cli.commands.continue_ import package_and_overrides
+from roost.cli.options.checkpoint_option import checkpoint_option
 from roost.cli.options.device_option import device_options
 from roost.cli.options.follow_options import follow_or_detach, terminal_options
 from roost.cli.options.rank_options import ranks_options, take_time_limit
@@ -18,9 +19,7 @@ from roost.cli.options.session_options import take_session_options
 @click.command("fork")
 @click.argument("arguments", nargs=-1, metavar="PACKAGE|TASK [a.b=c]...")
 @click.option("--at", "step", type=int, metavar="STEP", help="The step of the checkpoint to resume from.")
-@click.option(
-    "-c", "--checkpoint", type=int, metavar="ID", help="The checkpoint by its id instead of its step."
-)
+@checkpoint_option("The checkpoint instead of its step")
 @click.option("--name", help="The new package's name; default: the current time.")
 @click.option("-d", "--description", help="A short text about the new run.")
 @click.option(

@@ -10,6 +10,7 @@ import click
 
 from roost.base.errors import UsageError
 from roost.cli import terminal
+from roost.cli.options.checkpoint_option import checkpoint_option
 from roost.cli.options.device_option import device_options, take_device
 from roost.cli.wait_progress import LoggedStageScreen
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     "-r", "--record", type=click.Path(path_type=Path), help="The package, if not given as the argument."
 )
 @click.option("--data", "source", required=True, help="A set (test, valid/NAME), or a path for the Dataset.")
-@click.option("-c", "--checkpoint", metavar="ID", help="The checkpoint: last (default), best, or an id.")
+@checkpoint_option()
 @click.option("--averaged", metavar="NAME", help="The weights of this average, one of the setting averages.")
 @device_options("auto", verb="predict")
 @click.option(

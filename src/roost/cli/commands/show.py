@@ -22,13 +22,19 @@ from roost.cli.options.config_help import project_option
     type=click.Path(path_type=Path),
     help="With --data: a second config, which overrides the first.",
 )
+@click.option("--all", "is_all", is_flag=True, help="Also each default, link and path that was not copied.")
 @click.option(
     "--json", "as_json", is_flag=True, help="Print JSON; with --data everything else goes to stderr."
 )
 def command(
-    arguments: tuple[str, ...], data: bool, project: Path | None, tuning: Path | None, as_json: bool
+    arguments: tuple[str, ...],
+    data: bool,
+    project: Path | None,
+    tuning: Path | None,
+    is_all: bool,
+    as_json: bool,
 ) -> int:
-    """Shows one package: its sessions, newest metrics, checkpoints, settings, and files that were not copied.
+    """Shows one package: its sessions, newest metrics, checkpoints, and the settings that were set.
 
     With --data: the content of each set, its batch plan, its first batch, and loading times. The project is
     copied as by `roost run` and its data are built, but no model. No file remains.
@@ -36,11 +42,14 @@ def command(
     \b
     roost show runs/NAME
     roost show 01m7ybz8bp                      # the package of a task
+    roost show runs/NAME --all                 # with defaults and links, which --json has always
     roost show runs/NAME --json | jq .metrics
     roost show --data config.yaml
     roost show --data config.yaml data.num_workers=4 data.max_tokens=6000
     roost show --data runs/NAME                # with the package's code and settings
     """
+    if data and is_all:
+        raise UsageError("--all is for a package", fix="leave it out")
     if data:
         return _show_data(arguments, project, tuning, as_json=as_json)
     for option, value in (("--project", project), ("-f", tuning)):
@@ -53,10 +62,10 @@ def command(
         raise UsageError(
             "`roost show` shows one package", received=" ".join(arguments), fix="type `roost show runs/NAME`"
         )
-    return _show_package(Path(arguments[0]), as_json=as_json)
+    return _show_package(Path(arguments[0]), is_all=is_all, as_json=as_json)
 
 
-def _show_package(package: Path, *, as_json: bool) -> int:
+def _show_package(package: Path, *, is_all: bool, as_json: bool) -> int:
     from roost.operations.reading.show import show
 
     shown = show(package)
@@ -65,7 +74,7 @@ def _show_package(package: Path, *, as_json: bool) -> int:
     else:
         from roost.cli.package_view import format_package
 
-        for line in format_package(shown):
+        for line in format_package(shown, is_all=is_all):
             click.echo(terminal.escape_line(line), color=terminal.allows_colours(sys.stdout))
     return 0
 

@@ -54,7 +54,9 @@ def stop_and_report(named: tuple[str, ...], *, now: bool) -> int:
             reported[progress.package] = event.seconds
             trains = progress.can_continue
             request = "ended at once" if now else "asked to save and stop" if trains else "asked to stop"
-            step = f"; step {event.step}, {event.phase}" if trains else ""
+            # A session that loads is at no step yet.
+            place = event.phase if event.phase == "starting" else f"step {event.step}, {event.phase}"
+            step = f"; {place}" if trains else ""
             terminal.print_status(f"{name}session {event.session}: {request}{step}")
     return 0
 

@@ -1,6 +1,7 @@
 """Options that several commands share. Each module adds options to a command, and reads them from its
 arguments.
 
+checkpoint_option: `-c` of the commands that load a checkpoint
 device_option: `--device` and `-CPU`
 rank_options: `--devices`, `-DDP` and other options about processes, and `--time-limit`
 follow_options: `--detach` and `--pdb`

@@ -68,6 +68,7 @@ def export_records(
     durable.discard_abandoned(output.absolute())
     columns = opened.records()
     if not columns.rows:
+        package_schema.require_folders(opened)
         no_row = f"no row can be read: {columns.torn} of its lines are torn"
         raise NotFound(no_row if columns.torn else "nothing is recorded yet", where=opened.path)
     names = list(dict.fromkeys(name for row in columns.rows for name in records.values(row)))

@@ -8,6 +8,7 @@ run: a new package and its first session
 join: another machine takes part in a session
 attach: follows a running session
 stop: requests a session to save and end
+run_limits: the limits that a run has reached, and what would prolong it
 continue_: another session of a package
 fork: a new package that continues from a checkpoint of another one
 debug: stops in one step of a package

@@ -15,6 +15,7 @@ from roost.base.text.word_list import join_names
 from roost.config.other_tools import foreign_keys
 from roost.config.run_settings import RunSettings
 from roost.config.settings import Where
+from roost.operations.lifecycle import run_limits
 from roost.operations.reading import package_schema
 from roost.operations.sessions.rank_layout import RankRequest, plan_ranks, with_previous_layout
 from roost.operations.sessions.session_request import (
@@ -23,8 +24,8 @@ from roost.operations.sessions.session_request import (
     require_startable,
     start_session,
 )
-from roost.package import lineage, live_progress, resume_gate, sessions, snapshot
-from roost.package.checkpoints import checkpoint
+from roost.package import lineage, resume_gate, sessions, snapshot
+from roost.package.checkpoints import checkpoint, selection
 from roost.package.kinds import PackageKind, TaskKind
 from roost.package.package import PackageFolder, with_overrides
 from roost.package.project_preflight import (
@@ -38,6 +39,8 @@ from roost.package.setting_locations import setting_locations
 
 CommandLine = Sequence[str]
 _MAX_NAMES = 3
+_SETTINGS_OF_THE_END = ("test_at_end", "checkpoint", "mirrors")
+"""A session that trains no step applies these nevertheless, so a change of them is worth one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,8 +48,8 @@ class ContinueRequest:
     """A request to continue a package."""
 
     package: Path
-    checkpoint: int | None = None
-    """Continue from this checkpoint; None: the newest good one."""
+    checkpoint: str | int | None = None
+    """Continue from this checkpoint: ``last``, ``best`` or an id; None: ``last``, the newest good one."""
     step: int | None = None
     """Continue from the checkpoint of this step, instead of ``checkpoint``."""
     overrides: Sequence[str] = ()
@@ -69,8 +72,8 @@ class ContinueRequest:
 def continue_(request: ContinueRequest) -> StartedSession:
     """Starts another session, which resumes from the newest good checkpoint.
 
-    A finished run has nothing to do unless a setting was changed or a checkpoint was named: then ``session``
-    of the result is None.
+    A finished run whose limits leave nothing to train is not started: ``session`` of the result is None, and
+    a note names the override that would train more.
 
     Raises:
         NotFound: There is no such package, checkpoint or project.
@@ -93,7 +96,7 @@ def continue_(request: ContinueRequest) -> StartedSession:
 def _start_next(package: PackageFolder, lock_fd: int, request: ContinueRequest) -> StartedSession:
     ready = next_session(package, request)
     if ready is None:
-        return StartedSession(package.path, notes=[finished_note(package)])
+        return StartedSession(package.path, notes=[finished_note(package, request.overrides)])
     layout = plan_ranks(
         with_previous_layout(request.ranks, package, request.overrides),
         ready.settings,
@@ -120,6 +123,8 @@ class NextSession:
     """The settings that will be effective."""
     project: Path
     where: Where
+    checkpoint: int | None
+    """The id of the checkpoint to continue from; None: the newest good one."""
     _gate: resume_gate.ResumeGate
 
     def request_body(self, layout: Mapping[str, Any]) -> SessionRequest:
@@ -132,7 +137,7 @@ class NextSession:
             kind=TaskKind.TRAIN,
             command=list(self.request.command),
             overrides=list(self.request.overrides),
-            checkpoint=self.request.checkpoint,
+            checkpoint=self.checkpoint,
             project=str(self.project),
             **layout,
             description=self.request.description,
@@ -158,8 +163,8 @@ class NextSession:
 
 
 def next_session(package: PackageFolder, request: ContinueRequest) -> NextSession | None:
-    """Returns another session, checked except for its devices and ranks; None if the run is finished. The
-    caller holds the lock of the package.
+    """Returns another session, checked except for its devices and ranks; None if the run is finished and
+    nothing is left to train. The caller holds the lock of the package.
 
     Raises:
         CheckpointError: The named checkpoint is damaged.
@@ -168,62 +173,65 @@ def next_session(package: PackageFolder, request: ContinueRequest) -> NextSessio
         NotFound: There is no such project.
     """
     require_runner(package)
+    package_schema.require_folders(package)
     found = resume_gate.check(package, request.overrides)
-    if request.checkpoint is not None:
-        checkpoint.verify(package.store().path(request.checkpoint))  # otherwise the session would fail on it
-    changes = bool(found.safe or found.refused)
-    if request.checkpoint is None and not changes and has_reached_goal(package):
+    id = selection.checkpoint_id(package, request.checkpoint)
+    if id is not None:
+        checkpoint.verify(package.store().path(id))  # otherwise the session would fail on it
+    before = package.settings()
+    values = with_overrides(package, before, request.overrides)
+    if found.refused:
+        found.require(force=request.force)
+    if _is_nothing_left(package, id, found, values):
         return None
     found.require(force=request.force)
     if PackageKind.of(package.request) is PackageKind.TRAIN:
         lineage.require_loadable(found.refused)
     project = preconditions.project_folder(package, request.project)
     where = setting_locations(package, overrides=request.overrides)
-    before = package.settings()
-    values = with_overrides(package, before, request.overrides)
     if PackageKind.of(package.request) is PackageKind.TRAIN:
         foreign_keys.refuse_added(before, values)
     settings = parse_package_settings(package, values, project=project, folder=str(package.path), where=where)
     code_of(settings, package, where)
     copied = [*package.manifest["files"], *package.manifest["links"]]
     check_mirror_paths(settings, copied=copied, where=where)
-    return NextSession(package, request, settings, project, where, found)
+    return NextSession(package, request, settings, project, where, id, found)
 
 
-def has_reached_goal(package: PackageFolder) -> bool:
-    """Whether another session would have nothing to do. A project of document 000's contract trains at least
-    one more epoch: its own code decides after it."""
-    return package.state() == "succeeded" and PackageKind.of(package.request) is not PackageKind.DLNEST
+def _is_nothing_left(
+    package: PackageFolder, checkpoint: int | None, found: resume_gate.ResumeGate, values: Mapping[str, Any]
+) -> bool:
+    """Whether the run is finished, and another session would train no step and repeat its end as it was. A
+    project of document 000's contract trains at least one more epoch: its own code decides after it."""
+    if PackageKind.of(package.request) is PackageKind.DLNEST:
+        return False
+    end = run_limits.newest_checkpoint(package)
+    if package.state() != "succeeded" or (end is not None and checkpoint not in (None, end.id)):
+        return False
+    changed = [*found.safe, *found.refused]
+    if not changed:
+        return True
+    is_end_changed = any(one.key.partition(".")[0] in _SETTINGS_OF_THE_END for one in changed)
+    return end is not None and bool(run_limits.reached(package, end, values)) and not is_end_changed
 
 
-def finished_note(package: PackageFolder) -> str:
-    """Returns the note that a run is finished, with the way to prolong it."""
+def nothing_to_train(
+    package: PackageFolder, overrides: Sequence[str] = (), *, command: str = "roost continue"
+) -> tuple[str, str]:
+    """Returns that a run is finished, and the command that would prolong it."""
+    values = with_overrides(package, package.settings(), overrides)
+    given = f" with {shlex.join(overrides)}" if overrides else ""
+    more = run_limits.raised(package, run_limits.newest_checkpoint(package), values)
+    what = f"the run is finished, there is nothing to do{given}: no session is started"
+    return what, f"to train more, {command} {shlex.quote(str(package.path))} {more}"
+
+
+def finished_note(package: PackageFolder, overrides: Sequence[str] = ()) -> str:
+    """Returns `nothing_to_train` in one line; of a project of document 000's contract, that it trains on."""
     if PackageKind.of(package.request) is PackageKind.DLNEST:
         path = shlex.quote(str(package.path))
         return f"the run is finished; `roost continue {path}` trains at least one more epoch"
-    return f"the run is finished, there is nothing to do; to continue, {raise_limit_fix(package)}"
-
-
-def raise_limit_fix(package: PackageFolder) -> str:
-    """Returns the fix that doubles the limit at which a run ended: ``raise the limit: max_steps=1600``."""
-    name, limit = reached_limit(package)
-    if name is None:
-        return "raise a limit, such as max_epochs"
-    return f"raise the limit: {name}={2 * limit if isinstance(limit, int) else '...'}"
-
-
-def reached_limit(package: PackageFolder) -> tuple[str, Any] | tuple[None, None]:
-    """Returns the setting at which a finished run ended, and its value; None where that is unknown."""
-    settings, progress = package.settings(), live_progress.read(package.progress)
-    total = progress.total_steps if progress is not None else None
-    ended_early = progress is not None and bool(total) and progress.step < (total or 0)
-    waits = settings.get("early_stopping")
-    if ended_early and isinstance(waits, Mapping) and isinstance(patience := waits.get("patience"), int):
-        return "early_stopping.patience", patience
-    for name in ("max_time",) if ended_early else ("max_epochs", "max_steps"):
-        if (limit := settings.get(name)) is not None:
-            return name, limit
-    return None, None
+    return "; ".join(nothing_to_train(package, overrides))
 
 
 def previous_device(package: PackageFolder) -> str:
@@ -246,8 +254,10 @@ def _dropped_override_notes(package: PackageFolder) -> list[str]:
 
 
 def _change_notes(found: resume_gate.ResumeGate) -> list[str]:
-    """Returns the changed settings. Reasons why the run becomes inexact are reported by the run itself."""
-    return [f"changed: {resume_gate.format_difference(one)}" for one in found.safe]
+    """Returns the settings and files that differ from those of the run so far."""
+    forced = [f"changed: {resume_gate.format_difference(one)} (inexact)" for one in found.refused]
+    files = [f"changed: {name}, in the package (inexact)" for name in found.changed_files]
+    return [*(f"changed: {resume_gate.format_difference(one)}" for one in found.safe), *forced, *files]
 
 
 def _code_notes(package: PackageFolder, project: Path) -> list[str]:

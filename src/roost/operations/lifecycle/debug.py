@@ -21,6 +21,7 @@ from roost.operations.sessions import foreground_lease
 from roost.operations.sessions.rank_layout import several_ranks_note
 from roost.operations.sessions.session_request import worker_environment
 from roost.package import lineage, live_progress
+from roost.package.checkpoints import selection
 from roost.package.kinds import TaskKind
 from roost.package.package import PackageFolder
 from roost.package.results import black_box
@@ -34,8 +35,9 @@ class DebugRequest:
     package: Path
     step: int | None = None
     """Counted from 1; None: the one that failed last."""
-    checkpoint: int | None = None
-    """Replay from this checkpoint; None: the black box, or the newest checkpoint before the step."""
+    checkpoint: str | int | None = None
+    """Replay from this checkpoint: ``best`` or an id; None or ``last``: the black box, or the newest
+    checkpoint before the step."""
     replay: bool = False
     """Replay the steps before it, even if the black box holds the state."""
     begin: bool = False
@@ -83,8 +85,9 @@ def debug(request: DebugRequest) -> DebugProgram:
         request.package, by=functools.partial(package_schema.open_checked, to_continue=True)
     )
     project = preconditions.project_folder(package, request.project)
-    if request.checkpoint is not None:
-        preconditions.check_checkpoints(package, request.checkpoint)
+    checkpoint = selection.checkpoint_id(package, request.checkpoint)
+    if checkpoint is not None:
+        preconditions.check_checkpoints(package, checkpoint)
     box = _find_black_box(package, request.step)
     step = request.step if box is None else box.note.step
     assert step is not None
@@ -96,7 +99,7 @@ def debug(request: DebugRequest) -> DebugProgram:
         step=step,
         session=session,
         box=box.path.name if box is not None else None,
-        checkpoint=request.checkpoint,
+        checkpoint=checkpoint,
         replay=request.replay,
         begin=request.begin or box is None,
         device=device,

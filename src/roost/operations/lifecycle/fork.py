@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -20,12 +20,8 @@ from roost.config import layers
 from roost.config.layers import ConfigDifference
 from roost.config.other_tools import foreign_keys
 from roost.config.run_settings import RunSettings
-from roost.operations.lifecycle.continue_ import (
-    has_reached_goal,
-    previous_device,
-    raise_limit_fix,
-    reached_limit,
-)
+from roost.operations.lifecycle import run_limits
+from roost.operations.lifecycle.continue_ import previous_device
 from roost.operations.lifecycle.run import locked_root
 from roost.operations.reading import package_schema
 from roost.operations.sessions.rank_layout import RankLayout, RankRequest, plan_ranks, with_previous_layout
@@ -37,7 +33,7 @@ from roost.operations.sessions.session_request import (
     start_session,
 )
 from roost.package import environment, lineage, package_name, records, resume_gate
-from roost.package.checkpoints import checkpoint, checkpoint_store, retention
+from roost.package.checkpoints import checkpoint, checkpoint_store, retention, selection
 from roost.package.checkpoints.checkpoint import Manifest
 from roost.package.dlnest.named_paths import PLACES
 from roost.package.kinds import PackageKind
@@ -65,7 +61,8 @@ class ForkRequest:
     step: int | None = None
     """Fork from the checkpoint of this step; with neither this nor ``checkpoint``, from the newest good
     one."""
-    checkpoint: int | None = None
+    checkpoint: str | int | None = None
+    """``last``, ``best`` or an id."""
     overrides: Sequence[str] = ()
     name: str | None = None
     """The new package's name; None: the time."""
@@ -106,8 +103,9 @@ def fork(request: ForkRequest) -> StartedSession:
         NotFound: There is no such package or checkpoint.
         Damaged: The named checkpoint has other bytes than were written.
         DamagedPackage: A file of the package is not as roost writes it.
-        Refused: The package was made from Python, or the name is in use; or the run is at its goal and no
-            limit is raised, so that the fork would have nothing to do; or this machine lacks the devices.
+        Refused: The package was made from Python, or the name is in use; or the checkpoint is at its goal
+            and no limit is raised enough, so that the fork would train nothing; or this machine lacks the
+            devices.
         ConfigError: An override is wrong, or the checkpoint cannot be loaded with it.
         UsageError: The name or the description makes no folder name, or options contradict each other.
         OSError: The new package cannot be written; what was made is removed.
@@ -118,9 +116,11 @@ def fork(request: ForkRequest) -> StartedSession:
         package_name.folder_name(request.description)
     source = package_schema.open_checked(request.package, to_continue=True)
     require_runner(source)
+    package_schema.require_folders(source)
+    request = replace(request, checkpoint=selection.checkpoint_id(source, request.checkpoint))
     plan = _plan_fork(source, request)
     if (info := _reached_goal(plan, request)) is not None:
-        raise _nothing_to_do(source, info)
+        raise _nothing_to_do(plan, info)
     session_cards = require_startable(plan.layout.request, plan.settings)
     with locked_root(plan.root) if request.name is not None else nullcontext():
         if request.name is not None and os.path.lexists(path := plan.root / request.name):
@@ -198,7 +198,8 @@ def _set_layer(provenance: dict[str, str], differences: Sequence[ConfigDifferenc
 def _selection(source: PackageFolder, named: Sequence[Path]) -> Selection:
     """Returns all files that the package itself copied, and its links as they are now."""
     manifest = source.manifest
-    gone = [name for name in manifest["files"] if not os.path.lexists(source.path / name)]
+    paths = {name: source.path / name for name in manifest["files"]}
+    gone = [name for name, path in paths.items() if not (path.is_file() or path.is_symlink())]
     if gone:
         raise NotFound(
             f"the package lacks {join_names(gone, _MAX_NAMES)}, which it had copied",
@@ -231,25 +232,51 @@ def _target_root(
 
 
 def _reached_goal(plan: _ForkPlan, request: ForkRequest) -> Manifest | None:
-    """Returns the requested checkpoint if it is the end of a finished run and no limit is changed."""
+    """Returns the requested checkpoint if nothing is left to train after it: it has reached a limit, or it is
+    the end of a finished run, which early stopping may have ended, and no limit is changed."""
     line = plan.source.store().lineage()
-    if not line or not has_reached_goal(plan.source):
-        return None
-    if request.step not in (None, line[-1].step) or request.checkpoint not in (None, line[-1].id):
-        return None
+    if PackageKind.of(plan.source.request) is PackageKind.DLNEST:
+        return None  # it trains at least one more epoch
+    is_named = request.step is not None or request.checkpoint is not None
+    newest = line[-1] if line else None
+    start = _requested_checkpoint(plan.source, request) if is_named else newest
+    if start is None or run_limits.reached(plan.source, start, plan.values):
+        return start
+    is_end = plan.source.state() == "succeeded" and bool(line) and start.id == line[-1].id
     moved = any(f"{one.key}.".startswith(f"{goal}.") for one in plan.differences for goal in _GOAL_SETTINGS)
-    return None if moved else line[-1]
+    return start if is_end and not moved else None
 
 
-def _nothing_to_do(source: PackageFolder, goal: Manifest) -> Refused:
-    name, limit = reached_limit(source)
-    ended = f", where {name}: {limit} ended it" if name is not None else ""
-    before = [one.step for one in source.store().lineage() if one.step < goal.step]
+def _requested_checkpoint(source: PackageFolder, request: ForkRequest) -> Manifest | None:
+    """Returns the checkpoint that the request names; None if its manifest is damaged.
+
+    Raises:
+        NotFound: There is no such checkpoint.
+    """
+    if request.step is not None:
+        return source.store().at_step(request.step)
+    assert request.checkpoint is not None
+    source.store().path(int(request.checkpoint))
+    known = checkpoint.read_manifests(source.checkpoints)
+    return next((one for one in known if one.id == request.checkpoint), None)
+
+
+def _nothing_to_do(plan: _ForkPlan, goal: Manifest) -> Refused:
+    source = plan.source
+    limits = ", ".join(
+        f"{name}: {plan.values[name]}" for name in run_limits.reached(source, goal, plan.values)
+    )
+    ended = f", where {limits} ends it" if limits else ""
+    before = [
+        one.step
+        for one in source.store().lineage()
+        if one.step < goal.step and not run_limits.reached(source, one, plan.values)
+    ]
     earlier = f", or fork from an earlier step: --at {before[-1]}" if before else ""
     return Refused(
         f"the run is at its goal, step {goal.step}{ended}: a fork would have nothing to do",
         where=source.path,
-        fix=f"{raise_limit_fix(source)}{earlier}",
+        fix=f"raise the limit: {run_limits.raised(source, goal, plan.values)}{earlier}",
     )
 
 
@@ -265,7 +292,7 @@ def _create_package(plan: _ForkPlan, request: ForkRequest) -> tuple[PackageFolde
             raise NotFound("the package has no checkpoint to continue from", where=plan.source.path)
         return *answer, notes
     if request.checkpoint is not None:
-        path = found.path(request.checkpoint)
+        path = found.path(int(request.checkpoint))  # `fork` has replaced the words
     else:
         assert request.step is not None
         path = checkpoint.checkpoint_folder(found.folder, found.at_step(request.step).id)

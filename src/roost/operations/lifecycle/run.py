@@ -150,6 +150,7 @@ def _begin_new(request: RunRequest, plan: TrainingDraft, name: str | None) -> St
         where=plan.config.where,
     )
     session_cards = require_startable(layout.request, plan.settings)
+    notes = plan.notes(is_check=False)
     package = plan.create(name, exactly=request.name is not None, command=request.command)
     lock_fd = lock_package(package)
     try:
@@ -163,7 +164,7 @@ def _begin_new(request: RunRequest, plan: TrainingDraft, name: str | None) -> St
     finally:
         os.close(lock_fd)
     started.is_new = True
-    started.notes = [*plan.notes(), *layout.notes, *started.notes]
+    started.notes = [*notes, *layout.notes, *started.notes]
     return started
 
 

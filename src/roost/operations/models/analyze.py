@@ -19,6 +19,7 @@ from roost.operations.sessions.foreground_lease import SessionCards, choose_one_
 from roost.operations.sessions.running_session import RunningSession
 from roost.operations.sessions.session_request import StartedSession
 from roost.package import snapshot
+from roost.package.checkpoints import selection
 from roost.package.kinds import TaskKind
 from roost.package.package import PackageFolder
 from roost.package.sessions import Session
@@ -31,8 +32,8 @@ class AnalyzeRequest:
     package: Path
     script: str
     """A file; or the name of a script in ``AnalyzeScripts`` of the project, or of its copy in the package."""
-    checkpoint: int | None = None
-    """The id of the checkpoint; None: the newest good one."""
+    checkpoint: str | int | None = None
+    """``last``, ``best`` or an id; None: ``last``, the newest good one."""
     untrained: bool = False
     """Use the weights as the Runner builds them."""
     device: str = "auto"
@@ -65,12 +66,13 @@ def analyze(request: AnalyzeRequest) -> StartedSession:
     project = preconditions.project_folder(package, request.project)
     found = script.read(script.find(request.script, [project / script.FOLDER, package.path / script.FOLDER]))
     notes = [f"script: {found.path}"]
-    notes += preconditions.check_checkpoints(package, request.checkpoint, untrained=request.untrained)
+    checkpoint = selection.checkpoint_id(package, request.checkpoint)
+    notes += preconditions.check_checkpoints(package, checkpoint, untrained=request.untrained)
     settings = package_schema.checked_settings(package, project)
     notes += _broken_link_notes(package, project, renew=request.project is not None)
     session_cards = choose_one_card(request.device)
     place = analysis_folder.create(analysis_folder.analyses_root(package, request.out))
-    started = _start(package, place, request, found, project, settings, session_cards)
+    started = _start(package, place, request, checkpoint, found, project, settings, session_cards)
     started.notes = [*notes, *session_cards.notes]
     return started
 
@@ -94,6 +96,7 @@ def _start(
     package: PackageFolder,
     place: Path,
     request: AnalyzeRequest,
+    checkpoint: int | None,
     found: Script,
     project: Path,
     settings: RunSettings,
@@ -104,7 +107,7 @@ def _start(
         "kind": TaskKind.ANALYZE,
         "package": str(package.path),
         "script": {"path": str(found.path), "sha256": hashlib.sha256(found.source).hexdigest()},
-        "checkpoint": request.checkpoint,
+        "checkpoint": checkpoint,
         "untrained": request.untrained,
         "device": request.device,
         "project": str(project),

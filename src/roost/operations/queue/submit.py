@@ -29,8 +29,8 @@ from roost.operations.lifecycle.check import CheckRequest
 from roost.operations.lifecycle.continue_ import (
     ContinueRequest,
     next_session,
+    nothing_to_train,
     previous_device,
-    raise_limit_fix,
 )
 from roost.operations.queue import sweep
 from roost.operations.queue.new_tasks import (
@@ -111,8 +111,8 @@ def submit(request: SubmitRequest, *, report: Callable[[str], None] = _ignore) -
     conditions = task_conditions(request.options, requested=request.requested)
     prepared = _prepare(request, report)
     lab.ensure_daemon()  # before anything is made, because the running daemon may be of another version
-    queued = enqueue(_create_tasks(prepared, request, conditions, report))
-    return queued.with_notes(prepared[0].plan.notes())
+    notes = prepared[0].plan.notes(is_check=False)
+    return enqueue(_create_tasks(prepared, request, conditions, report)).with_notes(notes)
 
 
 def check_requests(request: SubmitRequest) -> list[CheckRequest]:
@@ -162,8 +162,8 @@ def submit_continue(request: ContinueRequest, options: TaskOptions) -> NewTasks:
         finally:
             os.close(lock_fd)
         if ready is None:
-            fix = f"to continue, {raise_limit_fix(package)}"
-            raise Refused("the run is finished, there is nothing to do", where=package.path, fix=fix)
+            what, fix = nothing_to_train(package, request.overrides, command="roost submit continue")
+            raise Refused(what, where=package.path, fix=fix)
         ranks = with_previous_layout(
             RankRequest(devices=options.gpus or None, strategy=options.strategy), package, request.overrides
         )

@@ -83,7 +83,8 @@ def entries(folder: Path) -> dict[str, IndexEntry]:
 
 
 def _stamps(folder: Path) -> Iterator[tuple[str, tuple[int, int]]]:
-    """Yields each entry that has a ``sessions`` folder, with the stamp of that folder: its time and inode.
+    """Yields each entry that is a package, with the stamp of its ``sessions`` folder: its time and inode;
+    zeros for a package that lacks the folder, which is damaged.
 
     The stamp changes when a session is added or ends, because session files are renamed into place, and when
     another package takes the name.
@@ -95,6 +96,8 @@ def _stamps(folder: Path) -> Iterator[tuple[str, tuple[int, int]]]:
                 try:
                     found = os.stat(f"{entry.name}/sessions", dir_fd=root)  # faster than by the whole path
                 except OSError:
+                    if os.access(f"{entry.name}/request.json", os.F_OK, dir_fd=root):
+                        yield entry.name, (0, 0)
                     continue
                 yield entry.name, (found.st_mtime_ns, found.st_ino)
     finally:

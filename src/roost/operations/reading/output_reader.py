@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from roost.base import safe_read
+from roost.base.errors import RoostError
 from roost.supervisor.output.output_file import left_out_line
 
 _CHUNK_BYTES = 1 << 16
@@ -42,6 +43,7 @@ class OutputReader:
         """Yields the bytes since the last call. A line takes the place of a hole.
 
         Raises:
+            RoostError: It is not a file, or cannot be opened.
             OSError: It cannot be read.
         """
         if self._fd < 0:
@@ -49,6 +51,11 @@ class OutputReader:
                 self._fd = safe_read.open_fd(self._path, follow_link=False)
             except FileNotFoundError:
                 return
+            except OSError as error:
+                cause = f"the output cannot be read: {error.strerror or error}"
+                raise RoostError(
+                    cause, where=self._path, fix="rename it: a session creates a new one"
+                ) from error
         while True:
             start = _next_data(self._fd, self.offset)
             if start > self.offset:

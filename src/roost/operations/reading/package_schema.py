@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -44,19 +45,20 @@ _Id = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
 
 
 class DamagedPackage(RoostError):
-    """A file of the package is not as roost writes it.
+    """A file or folder of the package is not as roost writes it.
 
     Args:
         package: The package.
-        name: The file, relative to the package.
+        name: The file, relative to the package; a folder's ends with a slash.
         cause: The damage.
     """
 
     def __init__(self, package: Path, name: str, cause: str) -> None:
         self.name, self.cause = name, cause
-        super().__init__(
-            f"{name} is damaged: {cause}", where=package, fix="take the file from a copy of the package"
-        )
+        fix = "take the file from a copy of the package"
+        if name.endswith("/"):
+            fix = "take the folder from a copy of the package; `roost verify` checks all the rest"
+        super().__init__(f"{name} is damaged: {cause}", where=package, fix=fix)
 
 
 class _Git(msgspec.Struct):
@@ -141,6 +143,8 @@ _SCHEMAS: dict[str, Any] = {
     "manifest.json": _Manifest,
     "_package.json": _PackageRecord,
 }
+_SESSIONS = "sessions/"
+_FOLDERS = (_SESSIONS, "Checkpoints/", "records/")
 _OPTIONAL = "_package.json"
 """It does not exist before the first checkpoint."""
 
@@ -191,6 +195,8 @@ def sessions(package: Path) -> list[Session]:
     Raises:
         DamagedPackage: A request or a record is not of its schema.
     """
+    if damage := _folder_damage(package, _SESSIONS):
+        raise damage
     found = package_sessions.read_all(package / "sessions")
     for session in found:
         _require_session(package, session)
@@ -265,17 +271,44 @@ def open_checked(path: Path | str, *, to_continue: bool = False) -> PackageFolde
 
 
 def find_damage(package: PackageFolder) -> Iterator[DamagedPackage]:
-    """Yields the error of each JSON file of the package that is not as roost writes it."""
+    """Yields the error of each JSON file of the package that is not as roost writes it, and of a missing
+    folder of sessions, without which no reader knows the settings in effect."""
     for name in _SCHEMAS:
         try:
             load(package.path, name)
         except DamagedPackage as damage:
             yield damage
+    if folder := _folder_damage(package.path, _SESSIONS):
+        yield folder
     for session in package.sessions():
         try:
             _require_session(package.path, session)
         except DamagedPackage as damage:
             yield damage
+
+
+def missing_folders(package: PackageFolder) -> Iterator[DamagedPackage]:
+    """Yields the error of each folder that every package has and this one lacks."""
+    for name in _FOLDERS:
+        if damage := _folder_damage(package.path, name):
+            yield damage
+
+
+def require_folders(package: PackageFolder) -> None:
+    """Checks that another session can be added.
+
+    Raises:
+        DamagedPackage: A folder is missing.
+    """
+    for damage in missing_folders(package):
+        raise damage
+
+
+def _folder_damage(package: Path, name: str) -> DamagedPackage | None:
+    path = package / name.rstrip("/")
+    if path.is_dir():
+        return None
+    return DamagedPackage(package, name, "it is not a folder" if os.path.lexists(path) else "it is missing")
 
 
 def unreadable_records(package: PackageFolder) -> Iterator[DamagedPackage]:
@@ -297,8 +330,11 @@ def records_damage(package: PackageFolder, torn: int = 0) -> str | None:
     start = records.first_start(package.path / "records")
     is_training = PackageKind.of(package.request).trains
     missing = [f"the rows up to step {start}"] if start > 0 and is_training else []
+    folders = [one.name for one in missing_folders(package)]
     missing += [f"{torn} lines, which are not rows"] if torn > len(package.sessions()) else []
-    return f"{' and '.join(missing)} are missing from its records; see `roost verify`" if missing else None
+    said = [f"{' and '.join(missing)} are missing from its records"] if missing else []
+    said += [f"its folder {name} is missing" for name in folders]
+    return f"{'; '.join(said)}; see `roost verify`" if said else None
 
 
 def settings(package: PackageFolder) -> dict[str, Any]:

@@ -30,7 +30,7 @@ def summarize(path: Path) -> PackageSummary:
     Raises:
         NotFound: The folder is not a package.
     """
-    if not (path / "request.json").exists() or not (path / "sessions").is_dir():
+    if not (path / "request.json").exists():
         raise NotFound("the folder is not a package", received=str(path))
     try:
         return _summarize_checked(path)
@@ -46,18 +46,19 @@ def _summarize_checked(path: Path) -> PackageSummary:
     progress = live_progress.read(path / "progress")
     rule = _best_rule(path)
     metric, last = _newest_metric(path, found, rule.get("monitor"))
+    step, epoch = _position(path, found, progress)
     latest = found[-1] if found else None
     stored_tasks = task_file.read_all(path)
     parent = next(iter(lineage.ancestry_of_request(request)), None)
     return PackageSummary(
         name=package_schema.printable(path.name),
         state=latest.state_shown if latest else _state_before_sessions(stored_tasks),
-        step=progress.step if progress else None,
+        step=step,
         total_steps=(progress.total_steps or None) if progress else None,
-        epoch=progress.epoch if progress else None,
+        epoch=epoch,
         metric=metric,
         last=last,
-        best=_best_value(path, rule),
+        best=_best_value(path, rule) if metric == rule.get("monitor") else None,
         started=_started(found[0]) if found else None,
         seconds=sum(_seconds(session, progress) for session in found) if found else None,
         sessions=len(found),
@@ -69,6 +70,17 @@ def _summarize_checked(path: Path) -> PackageSummary:
         parent_step=parent.step if parent is not None else None,
         group=_group(path, stored_tasks),
     )
+
+
+def _position(
+    path: Path, found: list[Session], progress: live_progress.ProgressRecord | None
+) -> tuple[int | None, int | None]:
+    """Returns the step and the epoch of the run. A session that loads, or failed before it had loaded, has no
+    progress: then the run is at the checkpoint from which it continues."""
+    if progress is not None:
+        return progress.step, progress.epoch
+    line = PackageFolder(path).store().lineage() if found and (path / "Checkpoints").is_dir() else []
+    return (line[-1].step, line[-1].epoch) if line else (None, None)
 
 
 def _reason(session: Session) -> str | None:
@@ -130,15 +142,23 @@ def _best_value(path: Path, rule: dict[str, Any]) -> float | None:
 
 
 def _newest_metric(path: Path, found: list[Session], monitor: str | None) -> tuple[str | None, float | None]:
-    """Returns the metric to show and its newest value, from the ends of the newest records files."""
+    """Returns the metric to show and its newest value, from the ends of the records files: of the newest
+    one, and of earlier ones as long as the metric is not found. A session that trains no step, but tests, has
+    no other metrics than those of the test."""
     newest: dict[str, float] = {}
+    before: int | None = None
     for number in [*(session.number for session in reversed(found)), lineage.INHERITED_SESSION]:
-        for row in reversed(records.read_tail(path / "records" / f"{number}.jsonl")):
+        file = path / "records" / f"{number}.jsonl"
+        for row in reversed(records.read_tail(file)):
+            if before is not None and row["step"] > before:
+                continue  # a later session went on from an earlier checkpoint
             newest = {**records.metrics(row), **newest}
             if monitor in newest or (monitor is None and "valid/loss" in newest):
                 break
-        if newest:
+        if monitor in newest or (monitor is None and any(name.startswith("valid/") for name in newest)):
             break
+        start = records.start_step(file)
+        before = start if before is None or start is None else min(before, start)
     valid = [name for name in newest if name.startswith("valid/")]
     names = [monitor, "valid/loss", *valid, "train/loss", *newest]
     name = next((name for name in names if name in newest), monitor)

@@ -12,6 +12,7 @@ import msgspec
 from roost.analysis import analysis_folder
 from roost.analysis.analysis_folder import AnalysisSessionRequest
 from roost.base import durable
+from roost.config import layers
 from roost.operations.reading import determinism_summary, package_schema
 from roost.operations.reading.determinism_summary import DeterminismSummary
 from roost.operations.reading.forks import find_forks
@@ -145,6 +146,8 @@ class PackageDetails:
     settings: dict[str, Any]
     """The effective settings: with the overrides of all sessions, and the devices and strategy of the
     newest."""
+    defaults: list[str]
+    """The dotted keys of ``settings`` that neither a config nor a command line has set."""
     determinism: DeterminismSummary | None
     """None until a worker has built the project."""
     sessions: list[SessionDetails]
@@ -196,6 +199,7 @@ def show(package: Path | str) -> PackageDetails:
     git = request.get("git") or {}
     ancestry = lineage.ancestry_of_request(request)
     found, columns = package_schema.sessions(opened.path), opened.records()
+    settings = _settings(opened, found)
     return PackageDetails(
         path=package_schema.printable(str(opened.path)),
         summary=summarize(opened.path),
@@ -203,7 +207,8 @@ def show(package: Path | str) -> PackageDetails:
         project=request.get("project"),
         git_commit=git.get("commit"),
         git_dirty=git.get("dirty"),
-        settings=_settings(opened, found),
+        settings=settings,
+        defaults=_defaults(opened.path, settings),
         determinism=determinism_summary.read(opened.path),
         sessions=[_session(session) for session in found],
         metrics=columns.last(),
@@ -226,6 +231,14 @@ def show(package: Path | str) -> PackageDetails:
         forks=_forks(opened),
         output=package_schema.printable(str(opened.output)),
     )
+
+
+def _defaults(package: Path, settings: Mapping[str, Any]) -> list[str]:
+    """Returns the keys that no layer has set when the run began, and no session since."""
+    changed = layers.differences(package_schema.load(package, "args.json"), settings)
+    origins = package_schema.load(package, "provenance.json")
+    unset = {key for key, origin in origins.items() if origin == "default"}
+    return sorted(unset - {one.key for one in changed})
 
 
 def _settings(package: PackageFolder, found: Sequence[Session]) -> dict[str, Any]:

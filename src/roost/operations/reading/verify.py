@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
@@ -26,14 +26,14 @@ from roost.base.errors import CheckpointError, NotFound
 from roost.operations import resolve
 from roost.operations.reading import package_schema
 from roost.operations.reading.package_schema import DamagedPackage
-from roost.package import records, snapshot
+from roost.package import lineage, records, snapshot
 from roost.package.checkpoints import checkpoint
 from roost.package.kinds import TaskKind
 from roost.package.package import PackageFolder
 from roost.package.results import predictions
 from roost.package.seals import seal, session_seal
 from roost.package.seals.seal import BrokenSeal, Seal, SealedFile
-from roost.package.sessions import Session
+from roost.package.sessions import Session, used_numbers
 
 Verdict = Literal["good", "damaged", "missing", "changed", "unsealed"]
 """good: as it was written; damaged: other bytes; missing: it should exist; changed: code that was edited;
@@ -71,18 +71,27 @@ def verify(package: Path | str) -> Iterator[Finding]:
     Raises:
         NotFound: There is no such package.
     """
-    opened = PackageFolder.open(resolve.find_package(package))
+    path = resolve.find_package(package)
+    if not resolve.is_package(path):
+        PackageFolder.open(path)  # raises; a package that lacks only its settings is verified
+    opened = PackageFolder(path.expanduser().absolute())
     _await_seal(opened)
     damages = {
         damage.name: damage
-        for damage in (*package_schema.find_damage(opened), *package_schema.unreadable_records(opened))
+        for damage in (
+            *package_schema.missing_folders(opened),
+            *package_schema.find_damage(opened),
+            *package_schema.unreadable_records(opened),
+        )
     }
     if not damages:
         try:
             package_schema.settings(opened)
         except DamagedPackage as damage:
             damages[damage.name] = damage
-    yield from (Finding(_kind(one.name), one.name, "damaged", one.cause) for one in damages.values())
+    for one in damages.values():
+        is_missing = one.name.endswith("/") and not (opened.path / one.name).exists()
+        yield Finding(_kind(one.name), one.name, "missing" if is_missing else "damaged", one.cause)
     ids = _checkpoint_ids(opened.checkpoints)
     found = [*_compare_with_seals(opened, damages.keys())]
     yield from sorted(found, key=lambda one: (one.what, one.verdict))
@@ -117,7 +126,13 @@ def _await_seal(package: PackageFolder) -> None:
 
 def _kind(name: str) -> str:
     folder = name.partition("/")[0]
-    kinds = {"sessions": "session", "records": "records", "media": "media", "profile": "media"}
+    kinds = {
+        "sessions": "session",
+        "records": "records",
+        "media": "media",
+        "profile": "media",
+        "Checkpoints": "checkpoint",
+    }
     return kinds.get(folder, "output" if name.startswith("_output") else "settings")
 
 
@@ -136,10 +151,13 @@ def _compare_with_seals(package: PackageFolder, damaged: Iterable[str]) -> Itera
         else:
             newest.update({name: (number, sealed) for name, sealed in one.files.items()})
     last_sealed = max((number for number, one in seals.items() if isinstance(one, Seal)), default=0)
-    unsealed = _unsealed_reason(found, last_sealed)
-    present = set(
-        session_seal.coverable_names(package.path, max([0, *seals, *(one.number for one in found)]))
-    )
+    unsealed = _unsealed_reason(found, seals, last_sealed)
+    broken = [number for number, one in seals.items() if isinstance(one, BrokenSeal)]
+    lacking = f"the seal of session {last_sealed} lacks it"
+    if broken:
+        lacking = f"{_broken_reason(broken[-1])}, and no other seal has it"
+    numbers = {one.number for one in found} | used_numbers(package.path / "records")  # sessions/ may be gone
+    present = set(session_seal.coverable_names(package.path, max(numbers | seals.keys(), default=0)))
     for name in sorted(present | newest.keys(), key=_reading_order):
         if name in known or not _is_inside(name):
             continue
@@ -150,10 +168,9 @@ def _compare_with_seals(package: PackageFolder, damaged: Iterable[str]) -> Itera
         elif name.endswith(".seal.json"):
             yield Finding("session", name, "good", "its own digest")
         else:
-            yield _judge_unsealed(
-                package.path, name, unsealed or f"the seal of session {last_sealed} lacks it"
-            )
+            yield _judge_unsealed(package.path, name, unsealed or lacking)
     yield from _missing_records(package, found, newest.keys())
+    yield from _missing_requests(package, found, newest.keys())
 
 
 def _reading_order(name: str) -> tuple[str, int, str]:
@@ -185,8 +202,14 @@ def _compare(
     return Finding(what, shown, "good", f"{sealed.bytes:,} bytes")
 
 
-def _unsealed_reason(found: list[Session], last_sealed: int) -> str | None:
-    """Returns why there is no seal of the newest session; None if there is one."""
+def _broken_reason(number: int) -> str:
+    return f"the seal of session {number} is damaged"
+
+
+def _unsealed_reason(
+    found: list[Session], seals: Mapping[int, Seal | BrokenSeal], last_sealed: int
+) -> str | None:
+    """Returns why there is no good seal of the newest session; None if there is one."""
     if not found:
         return "no session has ended yet"
     newest = found[-1]
@@ -194,6 +217,8 @@ def _unsealed_reason(found: list[Session], last_sealed: int) -> str | None:
         return f"session {newest.number} is running"
     if newest.number <= last_sealed:
         return None
+    if newest.number in seals:
+        return _broken_reason(newest.number)
     return (
         f"session {newest.number} has no seal: an older roost wrote it, its guard was killed, "
         "or the seal was removed"
@@ -251,13 +276,26 @@ def _missing_records(
 ) -> Iterator[Finding]:
     """Yields the records that no seal covers and that must have existed: a training that has saved a
     checkpoint has begun its records before."""
-    saved = {one.session for one in checkpoint.read_manifests(package.checkpoints) if one.step > 0}
+    manifests = checkpoint.read_manifests(package.checkpoints) if package.checkpoints.is_dir() else []
+    saved = {one.session for one in manifests if one.step > 0}
     for session in found:
         name = f"records/{session.number}.jsonl"
         is_training = session.request.kind == TaskKind.TRAIN and not session.request.initialize
         must_exist = session.number in saved and is_training and name not in sealed
         if must_exist and not (package.path / name).exists():
             yield Finding("records", name, "missing", "is missing; its session has saved a checkpoint")
+
+
+def _missing_requests(
+    package: PackageFolder, found: list[Session], sealed: Container[str]
+) -> Iterator[Finding]:
+    """Yields the requests that no seal covers and that must have existed: those of sessions with records."""
+    known = {lineage.INHERITED_SESSION, *(one.number for one in found)}
+    stems = (path.stem for path in (package.path / "records").glob("*.jsonl"))
+    for number in sorted({int(stem) for stem in stems if stem.isascii() and stem.isdecimal()} - known):
+        name = f"sessions/{number}.request.json"
+        if name not in sealed:
+            yield Finding("session", name, "missing", "is missing; its session has records")
 
 
 # --- code -------------------------------------------------------------------------------------------------

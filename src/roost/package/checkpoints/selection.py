@@ -67,13 +67,29 @@ def parse_selection(
     return CheckpointSelection(kind=kind, id=id, count=count, rule=rule)
 
 
+def checkpoint_id(package: PackageFolder, word: str | int | None) -> int | None:
+    """Returns the id of the checkpoint that a word names, an id whether or not it exists; None for the newest
+    good one.
+
+    Args:
+        package: The package.
+        word: ``last``, ``best`` or an id; None: ``last``.
+
+    Raises:
+        UsageError: It is another word, or no metric determines the best checkpoint.
+        NotFound: No checkpoint has the metric that determines the best one.
+    """
+    selected = parse_selection(package, None if word is None else str(word))
+    return candidates(package, selected)[0] if selected.kind == "best" else selected.id
+
+
 _Parsed = tuple[Literal["id", "last", "best"], int, int | None]
 
 
 def _parse_one(word: str) -> _Parsed:
     if word in ("last", "best"):
         return word, 1, None  # type: ignore[return-value]
-    if word.isdecimal():
+    if word.isascii() and word.isdecimal():
         return "id", 1, int(word)
     fix = f"{did_you_mean(word, ['last', 'best'])}give last, best or the id that `roost show` lists"
     raise UsageError("not a checkpoint", setting="-c", received=word, fix=fix)

@@ -109,7 +109,7 @@ def read(path: Path) -> Seal:
         is_whole = _encode(body) == data  # each byte counts, white space too
     except FileNotFoundError:
         raise
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
         raise BrokenSeal(f"it cannot be read: {error}", where=path) from error
     if not is_whole:
         raise BrokenSeal("its own digest is not the one that was written", where=path, received=digest)

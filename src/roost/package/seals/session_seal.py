@@ -8,7 +8,9 @@ package wrote; for an analysis or a prediction, ``seal.json``, all of its folder
 
 A file is sealed once, so that a change between two sessions is never sealed as good; only the files that
 sessions rewrite (`is_rewritten`) are sealed again by the session that did. The newest seal of a file counts.
-A session whose guard was killed has no seal: the next session seals its files.
+A session whose guard was killed has no seal: the next session seals its files. No session seals what it
+cannot have written: a file of a session before the newest seal, or an older file in ``media``: it remains
+unsealed.
 
 Not covered are checkpoints and black boxes, whose manifests have digests; the project's code, whose digests
 are in manifest.json; mirrors, which are copies; and ``_desc: …``, which may be added at any time.
@@ -112,7 +114,7 @@ def coverable_names(package: Path, session: int) -> Iterator[str]:
             if match is not None and int(match[1]) <= session and name != f"sessions/{session}.seal.json":
                 yield name
     yield from _walk(package / "media", "media/")
-    if "profile" in tops:  # a project may have a folder of this name, too
+    if (package / "profile").is_dir():  # a project may have a folder of this name, too
         for name in sorted(os.listdir(package / "profile")):  # noqa: PTH208
             if name.isdecimal():
                 yield from _walk(package / "profile" / name, f"profile/{name}/")
@@ -120,11 +122,27 @@ def coverable_names(package: Path, session: int) -> Iterator[str]:
 
 def _names_to_seal(package: Path, session: int) -> Iterator[str]:
     seals = {number: one for number, one in read_all(package).items() if number < session}
-    sealed = {name for one in seals.values() if isinstance(one, Seal) for name in one.files}
-    since = _first_change(package, max(seals, default=0) + 1, session)
+    whole = {number: one for number, one in seals.items() if isinstance(one, Seal)}
+    sealed = {name for one in whole.values() for name in one.files}
+    newest = max(seals, default=-1)
+    since = _first_change(package, max(newest, 0) + 1, session)
     for name in coverable_names(package, session):
-        if name not in sealed or (is_rewritten(name) and (package / name).lstat().st_mtime_ns >= since):
+        number = _session_of(name)
+        if number is not None and name not in sealed:
+            is_own = number > newest or (name.endswith(".seal.json") and number in whole)
+        elif name in sealed or newest >= 0 or name.startswith(("media/", "profile/")):
+            is_own = is_rewritten(name) and (package / name).lstat().st_mtime_ns >= since
+        else:
+            is_own = True  # of the package's creation
+        if is_own:
             yield name
+
+
+def _session_of(name: str) -> int | None:
+    """Returns the session of a file in ``sessions`` or ``records``; None of any other."""
+    folder, _, file = name.partition("/")
+    match = _OF_SESSION.fullmatch(file) if folder in ("sessions", "records") else None
+    return int(match[1]) if match is not None else None
 
 
 def _first_change(package: Path, first: int, last: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
@@ -87,7 +87,7 @@ class ContinueRun(ResourceParameters, frozen=True, kw_only=True):
     """The next session of a run."""
 
     run: RunId
-    checkpoint: Annotated[int, Meta(ge=0, le=2**62)] | None = None
+    checkpoint: Annotated[int, Meta(ge=0, le=2**62)] | Literal["last", "best"] | None = None
     overrides: Lines = ()
     description: Line | None = None
     force: bool = False

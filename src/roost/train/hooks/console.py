@@ -54,6 +54,8 @@ class Console(Hook):
         begin = f"continuing from step {progress.step}" if progress.step else "training"
         length = f"{trainer.steps_per_epoch} step{plural} per epoch"
         print(f"{begin}: {_format_goal(trainer)}, {length}, {numbers:,} parameters", flush=True)
+        if trainer.finished and not trainer.ended_early:  # early stopping has said so itself
+            print(f"nothing is left to train: step {progress.step} is at the end already", flush=True)
 
     def on_step(self, trainer: Trainer) -> None:
         now = time.monotonic()
