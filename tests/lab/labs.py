@@ -130,8 +130,7 @@ class Lab:
         """Kills the watchdog of the daemon, then the daemon: it is not restarted."""
         found = daemon_presence.find_daemon(self.state)
         assert found is not None
-        kill_watchdog(found)
-        self.kill_daemon_alone()
+        kill_with_watchdog(found)
 
     def kill_daemon_alone(self) -> DaemonRecord:
         """Kills the daemon, which its watchdog restarts. Returns the record of the killed one."""
@@ -185,6 +184,14 @@ class Lab:
             lab.stop()
         processes.kill_all_in(self.folder)
         wait_for(lambda: not processes.living_in(self.folder))
+
+
+def kill_with_watchdog(one: background_process.ProcessRecord) -> None:
+    """Kills a background process with its watchdog: it is not restarted."""
+    os.kill(one.pid, signal.SIGSTOP)  # it would notice the end of its watchdog
+    kill_watchdog(one)
+    os.kill(one.pid, signal.SIGKILL)
+    wait_for(lambda: not one.is_alive)
 
 
 def kill_watchdog(one: background_process.ProcessRecord) -> None:

@@ -18,12 +18,16 @@ import msgspec
 import pytest
 
 from roost.base.errors import Refused
+from roost.base.system import process_identity
 from roost.devices.resource_request import ResourceRequest
 from roost.lab.background import daemon_presence
 from roost.lab.daemon import Daemon
 from roost.lab.queue.queue_store import QueueStore
 from roost.lab.queue.task import CRASHED, FAILED, KILL, RUNNING, STOP, STOPPED, SUCCEEDED
-from tests.lab.labs import Lab, record_of
+from roost.operations import lab as operations
+from roost.supervisor.processes.process_tree import descendants
+from tests import processes
+from tests.lab.labs import Lab, kill_watchdog, record_of
 from tests.messages import Messages
 from tests.waiting import wait_for
 
@@ -116,7 +120,9 @@ def test_with_few_descriptors_all_tasks_end_as_they_did(lab: Lab) -> None:
 
     try:
         wait_for(lambda: all(task.state == RUNNING for task in lab.tasks()))
-        wait_for(lambda: sum("pidfd" in target for target in open_fds()) == 8)  # all are watched
+        wait_for(
+            lambda: sum("pidfd" in target for target in open_fds()) == 9
+        )  # all, and its watchdog, are watched
         most = len(open_fds()) + 2
         resource.prlimit(about.pid, resource.RLIMIT_NOFILE, (most, most))
         tasks += [lab.queue(script) for _ in range(6)]
@@ -201,3 +207,38 @@ def test_whose_folder_is_gone_it_starts_nothing_more_and_ends(lab: Lab) -> None:
     said = (lab.folder / "log").read_text()
     assert "queue" in said
     assert not lab.lines("ran") and not lab.state.exists()
+
+
+def test_one_whose_watchdog_is_killed_continues_under_a_new_one(lab: Lab) -> None:
+    before = lab.start()
+    running = lab.submit(FOREVER)
+    lab.wait_for(running, RUNNING)
+    os.kill(before.pid, signal.SIGSTOP)  # so that it sees both at once
+    kill_watchdog(before)
+    pending = lab.submit("exit 0")
+    os.kill(before.pid, signal.SIGCONT)
+    assert lab.wait_for(pending).state == SUCCEEDED
+    now = daemon_presence.find_daemon(lab.state)
+    assert now is not None and process_identity.read_stat(now.pid).parent_pid == before.pid  # type: ignore[union-attr]
+    assert "its watchdog was killed" in lab.log()
+    killed = lab.kill_daemon_alone()
+    wait_for(lambda: daemon_presence.find_daemon(lab.state) not in (None, killed))
+    assert lab.one(running).state == RUNNING
+    with lab.here():
+        assert operations.stop() is not None
+    assert processes.is_gone(before.pid)
+
+
+def test_a_template_that_ends_leaves_no_zombie(lab: Lab) -> None:
+    pid = lab.start().pid
+    lab.wait_for(lab.submit("exit 0"))
+    wait_for(lambda: templates_of(pid))
+    (template,) = templates_of(pid)
+    os.kill(template, signal.SIGKILL)
+    wait_for(lambda: process_identity.read_stat(template) is None)
+
+
+def templates_of(daemon: int) -> list[int]:
+    """Returns the template processes of a daemon."""
+    titles = {one: Path(f"/proc/{one}/cmdline").read_bytes() for one in descendants(daemon)}
+    return [one for one, title in titles.items() if title.startswith(b"roost: template")]

@@ -27,8 +27,12 @@ from roost.lab.queue.queue_store import QueueStore
 from roost.lab.queue.task import RUNNING, SUCCEEDED
 from roost.operations import lab, resolve
 from roost.operations.devices import devices
+from roost.operations.queue import task_control
 from roost.operations.queue.list_tasks import list_tasks
 from roost.operations.queue.submit_command import submit_command
+from roost.operations.queue.why import needs_lost_daemon, why
+from roost.operations.reading.logs import logs
+from roost.serve import server_control
 from roost.supervisor.forkserver import template_client
 from tests import processes
 from tests.devices.leasing import at_once
@@ -362,3 +366,26 @@ def test_a_daemon_that_is_killed_is_there_again(here: Lab) -> None:
     assert "SIGKILL" in here.log()
     lab.stop()
     wait_for(lambda: not processes.marked(str(here.folder)))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")
+def test_every_look_at_the_lab_of_another_user_says_whose_it_is(here: Lab) -> None:
+    """Each by the real program's entry, in a child that has become another user."""
+    here.start()
+    for path in (here.folder, *here.folder.parents):
+        if path.stat().st_mode & 0o055 != 0o055:  # pytest's own folders, which other users cannot enter
+            path.chmod(0o755)
+    looks: Sequence[Callable[[], object]] = (
+        lab.stop, lab.status, lambda: lab.log(1), server_control.status, server_control.stop, list_tasks,
+        lambda: why("abcd"), lambda: needs_lost_daemon("abcd"), lambda: list(logs("abcd")),
+        lambda: next(task_control.stop_all(["abcd"])), lambda: task_control.change(["abcd"], held=True),
+    )  # fmt: skip
+
+    def look(number: int) -> None:
+        os.setgid(65534)
+        os.setuid(65534)
+        with pytest.raises(Refused, match="the lab of the user with the id 0"):
+            looks[number]()
+
+    assert at_once(len(looks), look) == [0] * len(looks)
+    assert here.start().is_alive

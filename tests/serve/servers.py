@@ -20,8 +20,7 @@ from roost.serve.http import access_token as tokens
 from roost.serve.http.request_middleware import RequestMiddleware
 from roost.serve.routes.served_packages import run_id
 from roost.serve.server_presence import ServerRecord
-from tests.lab.labs import Lab, kill_watchdog
-from tests.waiting import wait_for
+from tests.lab.labs import Lab, kill_with_watchdog
 
 CUT_OFF = 0
 """The status of a request that was ended without an answer."""
@@ -69,9 +68,7 @@ class Server:
 
     def kill(self) -> None:
         """SIGKILL: it cleans nothing up, and is not restarted."""
-        kill_watchdog(self.about)
-        os.kill(self.about.pid, signal.SIGKILL)
-        wait_for(lambda: not self.about.is_alive)
+        kill_with_watchdog(self.about)
 
     def close(self) -> None:
         found = server_presence.find_running(self.lab.state)

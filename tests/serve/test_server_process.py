@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from roost.base.system import process_identity
 from roost.serve import server_presence, server_process
+from tests.lab.labs import kill_watchdog
 from tests.serve.servers import Server, read
 from tests.waiting import wait_for
 
@@ -248,3 +250,15 @@ def test_it_says_why_it_does_not_start(
     assert code != 0 and said.startswith("roost: ") and "Traceback" not in said
     assert damage not in ("folder", "token") or ("chmod" in said and code == 5)
     assert not (folder / "server.sock").is_socket()
+
+
+def test_one_whose_watchdog_is_killed_continues_under_a_new_one(alone: Server) -> None:
+    before = alone.start()
+    kill_watchdog(before)
+    wait_for(lambda: server_presence.find_running(alone.lab.state) not in (None, before), 30)
+    now = server_presence.find_running(alone.lab.state)
+    assert now is not None
+    stat = process_identity.read_stat(now.pid)
+    assert stat is not None and stat.parent_pid == before.pid
+    alone.stop()
+    assert not now.is_alive and not before.is_alive

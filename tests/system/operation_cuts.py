@@ -1,4 +1,4 @@
-"""Runs one operation of the queue in a forked child, so that the test cuts it at one system call: it makes
+"""Runs one operation in a forked child, so that the test cuts it at one system call: it makes
 harmless calls first, until the next one is the one that strace meets."""
 
 from __future__ import annotations
@@ -16,11 +16,14 @@ from typing import Any
 from roost.base.errors import RoostError
 from roost.devices.resource_request import TaskOptions
 from roost.operations.lifecycle.continue_ import ContinueRequest
+from roost.operations.lifecycle.fork import ForkRequest, fork
+from roost.operations.lifecycle.new_project import new_project
+from roost.operations.lifecycle.run import RunRequest, run
 from roost.operations.queue import task_control
 from roost.operations.queue.submit import submit_continue
 from roost.operations.queue.submit_command import submit_command
 from roost.serve.routes import runs, tasks
-from tests.operations.packages import package
+from tests.operations.packages import package, project
 
 LATER = str(time.time() + 36_000)
 """No task begins while it is looked at."""
@@ -57,15 +60,40 @@ def stopped(name: str) -> list[str]:
     return ids(task_control.request_stop(name))
 
 
+def project_config() -> Path:
+    return Path.cwd() / "project" / "config.yaml"
+
+
+def new_run(name: str) -> list[str]:
+    request = RunRequest(
+        config=project_config(), name=name, description="cut", device="cpu", overrides=["save_root=../runs"]
+    )
+    return [run(request).package.name]
+
+
+def forked(name: str) -> list[str]:
+    request = ForkRequest(package=Path.cwd() / "runs" / "source", name=name, description="cut", device="cpu")
+    return [fork(request).package.name]
+
+
+def made_project(name: str) -> list[str]:
+    return [new_project(Path.cwd() / name, template="clean").path.name]
+
+
 OPERATIONS: dict[str, Callable[[str], list[str]]] = {
     "submit": new_command, "POST /commands": posted_command, "submit continue": continued, "hold": held,
-    "POST /hold": posted_hold, "stop": stopped,
+    "POST /hold": posted_hold, "stop": stopped, "run": new_run, "fork": forked, "new": made_project,
 }  # fmt: skip
 """By their name: each is called with the name of the task, and gives the ids that it reports."""
 
 
 def prepare(operation: str, names: Sequence[str]) -> None:
     """Makes what the operation needs."""
+    if operation in ("run", "fork"):
+        if not project_config().exists():
+            project(Path.cwd() / "project", threads="1")
+            package(Path.cwd() / "runs", "source", state="stopped")
+        return
     for name in names:
         if operation == "submit continue":
             package(
@@ -74,7 +102,7 @@ def prepare(operation: str, names: Sequence[str]) -> None:
                 state="stopped",
                 rows=({"step": 10, "epoch": 1, "valid/loss": 1.0},),
             )
-        elif "submit" not in operation and "commands" not in operation:
+        elif operation in ("hold", "POST /hold", "stop"):
             new_command(name)
 
 
@@ -98,7 +126,7 @@ def harmless(call: str) -> Callable[[], object]:
     }[call]
 
 
-def run(operation: str, name: str, call: str, padding: int, told: socket.socket) -> None:
+def run_cut(operation: str, name: str, call: str, padding: int, told: socket.socket) -> None:
     make = harmless(call)
     for _ in range(padding):
         with contextlib.suppress(OSError):
@@ -117,7 +145,7 @@ def main(operation: str, call: str, at: int, names: Sequence[str]) -> None:
         child = os.fork()
         if child == 0:
             try:
-                run(operation, name, call, at - number, told)
+                run_cut(operation, name, call, at - number, told)
             finally:
                 os._exit(0)
         told.close()

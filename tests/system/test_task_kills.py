@@ -126,15 +126,10 @@ class Killer:
         return int(record[{"guard": "guard_pid", "supervisor": "pid", "worker": "worker_pid"}[role]])
 
     def _look(self, _: Sequence[Task] = ()) -> None:
-        """Starts what no process of the lab starts again: a daemon that was killed together with its
-        watchdog, as `roost tasks` does, and the watchdog of a daemon, as `roost lab restart` does."""
+        """Starts what no process of the lab starts again, as `roost tasks` does: a daemon that was killed
+        together with its watchdog."""
         with self._lab.here():
-            if (daemon := daemon_presence.find_daemon(self._lab.state)) is not None:
-                if _watchdog_of(daemon) is None:
-                    operations.stop()
-                    operations.start()
-            else:
-                operations.restart_lost_daemon()
+            operations.restart_lost_daemon()
 
     def _judge(self, task: Task) -> None:
         hits, about = self.hits[task.id], f"{task}\nkilled: {self.hits[task.id]}"

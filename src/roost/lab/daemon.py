@@ -22,6 +22,7 @@ from types import FrameType
 from roost.base.errors import RoostError
 from roost.devices import inventory
 from roost.lab.background import background_process, daemon_presence
+from roost.lab.background.daemon_presence import DaemonRecord
 from roost.lab.executors.local_executor import LocalExecutor
 from roost.lab.notices.notice_dispatch import NoticeDispatcher
 from roost.lab.queue import wakeup
@@ -55,9 +56,12 @@ class Daemon:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._end_requested = False
+        self.watchdog_ended = False
+        """Whether it has ended because its watchdog has: no process would restart it after a kill."""
 
     def run(self, ready: Callable[[], None] = lambda: None) -> None:
-        """Runs until SIGTERM or SIGINT, or until another queue has replaced the opened one.
+        """Runs until SIGTERM or SIGINT, until another queue has replaced the opened one, or until its
+        watchdog has ended.
 
         Args:
             ready: Called when all running tasks have been adopted.
@@ -78,7 +82,7 @@ class Daemon:
             os.close(lock_fd)
 
     def _run(self, store: QueueStore, is_in_place: Callable[[], bool], ready: Callable[[], None]) -> None:
-        wakeup_fd = self._listen()
+        wakeup_fd, watchdog_fd = self._listen(), background_process.open_watchdog()
         with (
             closing(wakeup.listen(self._folder)) as wakeup_socket,
             inventory.open_inventory() as read_cards,
@@ -95,8 +99,10 @@ class Daemon:
                 attempts.refresh()
                 ready()
                 max_seconds = functools.partial(max_sleep.longest_sleep, store)
-                event_wait = _EventWait(wakeup_socket, wakeup_fd)
-                self._serve(event_wait, attempts, queue_scheduler, notices, is_in_place, max_seconds)
+                event_wait = _EventWait(wakeup_socket, wakeup_fd, watchdog_fd)
+                self._serve(
+                    event_wait, attempts, queue_scheduler, notices, templates, is_in_place, max_seconds
+                )
 
     def _serve(
         self,
@@ -104,6 +110,7 @@ class Daemon:
         attempts: Attempts,
         scheduler: Scheduler,
         notices: NoticeDispatcher,
+        templates: TemplatePool,
         is_in_place: Callable[[], bool],
         longest_sleep: Callable[[], float],
     ) -> None:
@@ -114,14 +121,18 @@ class Daemon:
                 message = "the queue was removed or replaced, so this daemon ends; running tasks continue"
                 _log(f"{self._folder}: {message}\n")
                 return
+            if event_wait.watchdog_ended:
+                self.watchdog_ended = True
+                return
             try:
                 attempts.refresh(ended)
                 wait = scheduler.run()
                 notices.run()
+                templates.reap()
                 max_seconds = longest_sleep() if attempts.all_watched else _POLL_SECONDS
                 error_log.reset()
                 seconds = min(wait if wait is not None else max_seconds, max_seconds)
-                ended = event_wait.wait(attempts.fds | notices.fds, seconds, scheduler.fd)
+                ended = event_wait.wait(attempts.fds | notices.fds | templates.fds, seconds, scheduler.fd)
             except Exception as error:  # noqa: BLE001  - logged; running tasks still need the daemon
                 # Without the descriptors of ended tasks: recording their ends may fail again at once.
                 event_wait.wait({}, error_log.record(error))
@@ -148,10 +159,12 @@ class _EventWait:
     Args:
         wakeup_socket: By which other processes wake the daemon.
         wakeup_fd: Becomes readable at a signal.
+        watchdog_fd: Becomes readable when the watchdog ends; None: there is none.
     """
 
-    def __init__(self, wakeup_socket: socket, wakeup_fd: int) -> None:
-        self._wakeup_socket, self._wakeup_fd = wakeup_socket, wakeup_fd
+    def __init__(self, wakeup_socket: socket, wakeup_fd: int, watchdog_fd: int | None = None) -> None:
+        self._wakeup_socket, self._wakeup_fd, self._watchdog_fd = wakeup_socket, wakeup_fd, watchdog_fd
+        self.watchdog_ended = False
 
     def wait(self, attempts: Mapping[int, str], seconds: float, cards_fd: int | None = None) -> list[str]:
         """Returns the tasks that have ended meanwhile, of those with a descriptor.
@@ -166,10 +179,13 @@ class _EventWait:
             poller.register(fd, select.POLLIN)
         if cards_fd is not None:
             poller.register(cards_fd, select.POLLIN)
+        if self._watchdog_fd is not None:
+            poller.register(self._watchdog_fd, select.POLLIN)
         ready = [fd for fd, _ in poller.poll(seconds * 1000)]
         if cards_fd is not None and ready == [cards_fd]:
             poller.unregister(cards_fd)
             ready = [fd for fd, _ in poller.poll(_LEASE_RELEASE_MS)]
+        self.watchdog_ended = self._watchdog_fd in ready
         found = [attempts[fd] for fd in ready if fd in attempts]
         wakeup.drain(self._wakeup_socket)
         with suppress(BlockingIOError):
@@ -208,8 +224,12 @@ def _log(text: str) -> None:
 def main() -> int:
     """Runs ``daemon.py FOLDER [READY_FD]``."""
     starter = background_process.Starter(int(sys.argv[2]) if len(sys.argv) > 2 else None)
+    folder = Path(sys.argv[1])
+    daemon = Daemon(folder)
     try:
-        Daemon(Path(sys.argv[1])).run(starter.ready)
+        daemon.run(starter.ready)
+        if daemon.watchdog_ended:
+            background_process.become_watchdog(daemon_presence.files(folder), DaemonRecord)
     except (RoostError, OSError) as error:
         return starter.failed(error)
     return 0

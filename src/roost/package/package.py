@@ -85,7 +85,7 @@ class PackageFolder:
             own = {"args.json": {"size": len(settings), "sha256": hashlib.sha256(settings).hexdigest()}}
             durable.write_new(path / "provenance.json", [sessions.to_json(dict(provenance or {}))])
             durable.write_new(path / "manifest.json", [sessions.to_json({**manifest, "own": own})])
-            (path / "lock").touch()
+            (path / sessions.LOCK_NAME).touch()
             if fill is not None:
                 fill(path)
             durable.fsync_folder(path)  # once for all of them, before the name that makes it a package
@@ -269,7 +269,7 @@ class PackageFolder:
 
     def _opened_lock(self) -> int:
         """Opens the lock file: never through a link, and without waiting for the other end of a FIFO."""
-        path = self.path / "lock"
+        path = self.path / sessions.LOCK_NAME
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         try:
             fd = os.open(path, flags, 0o644)

@@ -76,11 +76,12 @@ class PackageDraft:
             OSError: The package cannot be written; what was created is removed.
         """
         self.require_writable()
-        if self.description:
-            package_name.folder_name(self.description)  # refused before anything is created
+        description = self.description
+        if description:
+            package_name.folder_name(description)  # refused before anything is created
         project = str(self.project)
         is_alike = like is not None and like.request.get("project") == project
-        package = PackageFolder.create(
+        return PackageFolder.create(
             self.root,
             name=name,
             exactly=exactly,
@@ -96,10 +97,8 @@ class PackageDraft:
                 **({PLACES: dict(self.places)} if self.places else {}),
             },
             selection=self.selection,
+            fill=(lambda folder: PackageFolder(folder).describe(description)) if description else None,
         )
-        if self.description:
-            package.describe(self.description)
-        return package
 
     def require_writable(self) -> None:
         """Checks that packages can be made in `root`.

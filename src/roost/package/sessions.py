@@ -21,6 +21,8 @@ from roost.base.system import mounts, process_identity
 from roost.package.kinds import TaskKind
 from roost.package.session_schema import SESSION_FORMAT, SessionRecord, SessionRequest, process_fields
 
+LOCK_NAME = "lock"
+"""The file of a package that a session has locked while it runs."""
 INITIALIZED = "initialized"
 """The reason in the record of a session that only saved step 0 (``--initialize``); its exit code is 0."""
 _REQUEST = re.compile(r"(\d+)\.request\.json")
@@ -153,10 +155,9 @@ class Session:
 
 
 def _is_gone(fields: SessionRecord | SessionRequest, lock: Path | None, is_recorded: bool) -> bool:
-    if not isinstance(fields.pid, int):
-        return False  # a damaged record: unknown
-    if _is_alive(fields):
-        # The record of a copied package names processes of the original, that of a stranger's any process.
+    if not isinstance(fields.pid, int) or _is_alive(fields):
+        # The record of a copied package names processes of the original, that of a stranger's any process,
+        # and a damaged one none.
         return is_recorded and lock is not None and _is_free(lock)
     if fields.host == socket.gethostname():
         return True
@@ -235,7 +236,7 @@ def traceback_file(package: Path, number: int, rank: int = 0) -> Path:
 
 def read_all(folder: Path) -> list[Session]:
     """Returns all sessions, the oldest first."""
-    lock = folder.parent / "lock"
+    lock = folder.parent / LOCK_NAME
     return [
         read(folder / f"{n}.request.json", folder / f"{n}.json", number=n, lock=lock)
         for n in _numbers(folder)

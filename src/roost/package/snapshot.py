@@ -23,6 +23,7 @@ from roost.base import durable
 from roost.base.errors import ConfigError, NotFound
 from roost.base.text.byte_sizes import format_bytes
 from roost.base.text.word_list import join_names
+from roost.package import sessions
 
 MAX_FILE_MB = 10.0
 """A larger file is data, not code: it is linked, not copied, unless the config names it."""
@@ -40,7 +41,7 @@ _JUNK = {
 }  # fmt: skip
 _PACKAGE_NAMES = {
     "args.json", "request.json", "provenance.json", "manifest.json", "environment.json", "_package.json",
-    "_output.txt", "lock", "progress", "sessions", "records", "media", "Checkpoints", "blackbox",
+    "_output.txt", sessions.LOCK_NAME, "progress", "sessions", "records", "media", "Checkpoints", "blackbox",
     "skipped.jsonl", "init_from.json", "_model.txt",
 }  # fmt: skip
 """Names of the package's own files at its top level, next to the project's files."""

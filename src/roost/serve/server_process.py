@@ -35,6 +35,7 @@ from roost.serve.http import listening_sockets
 from roost.serve.http.access_token import read_or_create_token
 from roost.serve.http.request_middleware import LOCAL_STATE_KEY, MAX_HEADER_BYTES, SECURITY_HEADERS
 from roost.serve.routes import served_packages
+from roost.serve.server_presence import ServerRecord
 
 _HEADER_SECONDS = 30.0
 _MAX_CONNECTIONS = 200
@@ -161,16 +162,28 @@ class _Server(uvicorn.Server):
     """A server that handles SIGINT and SIGTERM itself, and does not wait for event streams when it ends:
     their clients continue from their cursors."""
 
+    watchdog_ended = False
+    """Whether it ends because its watchdog has: no process would restart it after a kill."""
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self.handle_exit, number, None)
+        watchdog_fd = background_process.open_watchdog()
+        if watchdog_fd is not None:
+            loop.add_reader(watchdog_fd, self._end_without_watchdog)
         try:
             yield
         finally:
+            if watchdog_fd is not None:
+                loop.remove_reader(watchdog_fd)
+                os.close(watchdog_fd)
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.remove_signal_handler(number)
+
+    def _end_without_watchdog(self) -> None:
+        self.watchdog_ended = self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         for listener in self.servers:
@@ -187,8 +200,9 @@ def serve(
     *,
     on_bound: Callable[[int], None] = lambda port: None,
     on_ready: Callable[[], None] = lambda: None,
-) -> None:
-    """Serves until SIGTERM or SIGINT.
+) -> bool:
+    """Serves until SIGTERM or SIGINT, or until the watchdog of this process ends. Returns whether that has
+    ended.
 
     Args:
         folder: The lab's folder.
@@ -216,7 +230,9 @@ def serve(
             port=bound,
             log_request=AccessLog(server_presence.files(folder).log).write_request,
         )
-        asyncio.run(_run(_Server(_uvicorn_config(app)), [local, tcp], on_ready))
+        server = _Server(_uvicorn_config(app))
+        asyncio.run(_run(server, [local, tcp], on_ready))
+    return server.watchdog_ended
 
 
 @contextlib.contextmanager
@@ -278,7 +294,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     served_packages.add_folders(options.root)
     starter = background_process.Starter(options.ready)
     try:
-        serve(options.folder, options.port, on_ready=starter.ready)
+        if serve(options.folder, options.port, on_ready=starter.ready):
+            background_process.become_watchdog(server_presence.files(options.folder), ServerRecord)
     except (RoostError, OSError) as error:
         return starter.failed(error)
     return 0

@@ -131,6 +131,10 @@ def spawn_guard(
             os.close(child_ready_fd)
         try:
             _send_spec(spec, guard)
+        except OSError:  # without its whole spec it has started nothing
+            guard.kill()
+            guard.wait()
+            raise
         except BaseException:  # Ctrl-C: a session that the caller does not know must not continue
             guard.send_signal(signal.SIGTERM)
             raise

@@ -22,10 +22,12 @@ def end_with_caller(caller: Mapping[str, Any]) -> None:
         caller: Process identity of a process of this machine: ``pid``, ``start_ticks``, ``boot_id``.
     """
 
+    supervisor = os.getppid()
+
     def poll() -> None:
-        supervisor = os.getppid()
         while process_identity.is_alive(caller["pid"], caller["start_ticks"], caller["boot_id"]):
             time.sleep(_POLL_SECONDS)
-        os.kill(supervisor, signal.SIGQUIT)  # the supervisor kills its whole process tree
+        if os.getppid() == supervisor:  # else it has ended, and this process with it
+            os.kill(supervisor, signal.SIGQUIT)  # it kills its whole process tree
 
     threading.Thread(target=poll, name="end-with-the-caller", daemon=True).start()

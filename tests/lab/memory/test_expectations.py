@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from roost.devices.resource_request import ResourceRequest
 from roost.lab.memory.expectations import Expectations
+from roost.lab.memory.memory_prediction import MemoryReservation, predict_memory
 from roost.lab.policy.policy_state import Expectation, Rules
 from roost.lab.queue import history
 from roost.lab.queue.history import MemoryPeak
@@ -45,6 +47,28 @@ def test_what_was_measured_counts_from_then_on(store: QueueStore) -> None:
     store.add_peak(peak(5_000.0, key="other"))
     assert expectations.for_tasks(asked, CARDS, RULES) == {"a": Expectation(11_400), "b": Expectation(6_150)}
     assert Expectations(store).for_tasks(asked, CARDS, RULES) == expectations.for_tasks(asked, CARDS, RULES)
+
+
+def test_the_end_of_a_run_renews_the_predictions_of_its_project_alone(
+    store: QueueStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for project in ("p", "q"):
+        store.add_peak(peak(10_000.0, key=project))
+    expectations = Expectations(store)
+    asked = [waiting("a"), waiting("b", profile="q"), waiting("c", profile="q", sweep="s")]
+    before = expectations.for_tasks(asked, CARDS, RULES)
+    store.add_peak(peak(10_100.0))
+    predicted: list[object] = []
+
+    def counted(*given: Any, **named: Any) -> MemoryReservation:
+        predicted.append(given)
+        return predict_memory(*given, **named)
+
+    monkeypatch.setattr("roost.lab.memory.expectations.predict_memory", counted)
+    after = expectations.for_tasks(asked, CARDS, RULES)
+    assert len(predicted) == 1
+    assert after["a"] != before["a"] and (after["b"], after["c"]) == (before["b"], before["c"])
+    assert after == Expectations(store).for_tasks(asked, CARDS, RULES)
 
 
 def test_nothing_is_read_twice(store: QueueStore, monkeypatch: pytest.MonkeyPatch) -> None:

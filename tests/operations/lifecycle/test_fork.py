@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 import signal
@@ -20,7 +21,9 @@ from roost.package import lineage
 from roost.package.checkpoints import checkpoint
 from roost.package.package import PackageFolder
 from roost.package.package_draft import prepare_training
+from roost.supervisor import guard_start
 from tests.dlnest_project import dlnest_project
+from tests.lab.labs import kill_guard
 from tests.messages import Messages
 from tests.operations.packages import UNFINISHED, VALUES, add_checkpoint, package, session
 
@@ -350,3 +353,25 @@ def test_a_fork_of_a_project_of_document_000(tmp_path: Path) -> None:
     assert (new.path / "tools.py").read_text() == "x = 1\n" and not new.changed_files()
     again = forked(new, overrides=["save_root=Other"])
     assert again.path.parent == tmp_path / "p/Other" and again.request["kind"] == "dlnest"
+
+
+def test_a_fork_whose_session_does_not_start_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = package(tmp_path / "runs")
+    request = ForkRequest(package=made.path, name="two", overrides=["max_epochs=9"], description="more")
+    with monkeypatch.context() as patch:
+        patch.setattr(guard_start, "_send_spec", kill_guard)
+        with pytest.raises(guard_start.StartInterrupted):
+            fork(request)
+        nothing_was_made(made)
+    with monkeypatch.context() as patch:
+        patch.setattr(durable, "fault", refuse_description)
+        with pytest.raises(OSError, match="No space left"):
+            fork(request)
+    nothing_was_made(made)
+
+
+def refuse_description(operation: str, path: str) -> None:
+    if operation == "write" and "_desc" in path:
+        raise OSError(errno.ENOSPC, "No space left on device", path)

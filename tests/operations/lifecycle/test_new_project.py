@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from roost.base import durable
 from roost.base.errors import NotFound, Refused
 from roost.config import layers
 from roost.operations.lifecycle import new_project as module
@@ -109,3 +110,20 @@ def test_what_is_not_installed_comes_first(
     created = new_project(tmp_path / "p", template=template)
     assert created.missing == missing
     assert ("pip install scikit-learn" in created.next_commands[1]) == bool(missing)
+
+
+def test_on_a_full_disk_nothing_is_left_and_the_next_try_succeeds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(operation: str, path: str) -> None:
+        if operation == "write" and path.endswith(".yaml"):
+            raise OSError(28, "No space left on device", path)
+
+    (tmp_path / "empty").mkdir()
+    with monkeypatch.context() as patch:
+        patch.setattr(durable, "fault", full)
+        for name in ("empty", "a/b"):
+            with pytest.raises(OSError, match="No space left"):
+                new_project(tmp_path / name)
+    assert [path.name for path in tmp_path.rglob("*")] == ["empty"]
+    assert new_project(tmp_path / "a" / "b").files

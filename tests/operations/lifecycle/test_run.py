@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from roost.base import durable
 from roost.base.errors import ConfigError, NotFound, Refused, RoostError, UsageError
 from roost.config import layers
 from roost.operations.lifecycle.run import RunRequest, run
@@ -19,7 +21,9 @@ from roost.operations.sessions.rank_layout import RankRequest
 from roost.operations.sessions.session_request import StartedSession
 from roost.package import snapshot
 from roost.package.package import PackageFolder
+from roost.supervisor import guard_start
 from tests.dlnest_project import dlnest_project
+from tests.lab.labs import kill_guard
 from tests.messages import Messages
 from tests.operations.packages import project, session
 from tests.waiting import wait_for
@@ -268,3 +272,27 @@ def test_what_is_refused_of_it(
         run(RunRequest(config=config, **asked))
     assert refused.value.setting == setting and not (tmp_path / "p/Saves").exists()
     messages.check(refused.value)
+
+
+def refuse_description(operation: str, path: str) -> None:
+    if operation == "write" and "_desc" in path:
+        raise OSError(errno.ENOSPC, "No space left on device", path)
+
+
+def test_a_package_whose_session_does_not_start_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = project(tmp_path / "p")
+    request = RunRequest(config=config, name="mine", description="first", device="cpu")
+    runs = tmp_path / "p" / "runs"
+    with monkeypatch.context() as patch:
+        patch.setattr(guard_start, "_send_spec", kill_guard)
+        with pytest.raises(guard_start.StartInterrupted):
+            run(request)
+    assert list(runs.iterdir()) == []
+    with monkeypatch.context() as patch:
+        patch.setattr(durable, "fault", refuse_description)
+        with pytest.raises(OSError, match="No space left"):
+            run(request)
+    assert list(runs.iterdir()) == []
+    assert begun(request).is_new

@@ -9,14 +9,16 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from roost.base.errors import NotFound, Refused
+from roost.base.errors import NotFound, Refused, RoostError
 from roost.base.system import process_identity
 from roost.lab.sessions.abandoned_sessions import end_abandoned
+from roost.lab.sessions.session_control import request_stop
 from roost.operations.lifecycle.attach import attach
 from roost.operations.lifecycle.run import RunRequest, run
 from roost.operations.lifecycle.stop import StopPending, StopResult, stop
@@ -116,6 +118,43 @@ def test_a_process_that_is_only_named_by_a_package_of_a_stranger_is_left_alone(
             attach(made.path)
         assert other.poll() is None
         other.kill()
+
+
+@pytest.mark.parametrize("fields", [
+    {"pid": 1}, {"pid": 0}, {"pid": -1}, {"pid": -(2**40)}, {"pid": 2**31}, {"pid": 2**80}, {"pid": "1"},
+    {"pid": [1]}, {"pid": True}, {"pid": 1, "start_ticks": -1}, {"pid": 1, "boot_id": "another boot"},
+    {"pid": 1, "boot_id": ""},
+])  # fmt: skip
+def test_a_process_that_a_record_makes_up_is_neither_believed_nor_signalled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any]
+) -> None:
+    """By every reader of a session's processes; pid 1 lives, and this user may signal it."""
+    made = package(tmp_path / "runs")
+    file = made.path / "sessions" / "1.json"
+    forged = {
+        "state": "running",
+        "start_ticks": None,
+        **fields,
+        "guard_pid": fields["pid"],
+        "worker_pid": fields["pid"],
+    }
+    file.write_text(json.dumps({**json.loads(file.read_bytes()), **forged}))
+    sent: list[object] = []
+    for name in ("kill", "killpg"):
+        monkeypatch.setattr(os, name, lambda *given: sent.append(given))
+    monkeypatch.setattr(signal, "pidfd_send_signal", lambda *given: sent.append(given))
+    with suppress(RoostError):  # a record with other types is refused as damaged
+        (ended,) = stop(made.path)
+        assert isinstance(ended, StopResult) and not ended.was_running
+    with pytest.raises(RoostError):
+        attach(made.path)
+    assert made.state() != "running"
+    for session in made.sessions():
+        assert session.supervisor_pid is None and not session.guard_is_alive
+        request_stop(session, now=True)
+    end_abandoned(made)
+    os.close(made.lock())
+    assert [given for given in sent if given[-1] != 0] == []  # type: ignore[index]
 
 
 def test_a_copy_of_a_package_that_runs_does_not_stop_the_original(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from roost.package.checkpoints import checkpoint
 from roost.package.package import PackageFolder
 from roost.package.sessions import Session
 from tests.messages import Messages
+from tests.operations.models.worker_cut import cut_worker
 from tests.operations.packages import package
 
 
@@ -23,7 +24,7 @@ def exported(made: PackageFolder, output: Path, **asked: Any) -> ExportedWeights
         *_, ended = follow(started.running)
         assert isinstance(ended, Session)
         found = started.outcome(ended)
-        assert started.process.wait(20) == found.exit_code
+        assert started.process.wait(20) == ended.recorded.exit_code
     return found
 
 
@@ -122,3 +123,14 @@ def test_a_folder_that_cannot_be_written_into(finished: PackageFolder, messages:
         raise AssertionError("it began")
     assert refused.value.where == Path("/proc/self")
     messages.check(refused.value.fix)
+
+
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_a_file_that_is_written_is_a_success_whatever_comes_after(
+    finished: PackageFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_killed: bool
+) -> None:
+    cut_worker(monkeypatch, tmp_path / "site", tmp_path, is_killed=is_killed)
+    found = exported(finished, tmp_path / "net.pt")
+    assert (found.state, found.exit_code, found.error) == ("succeeded", 0, None)
+    assert found.tensors == len(torch.load(tmp_path / "net.pt", weights_only=True)) > 0
+    assert ("SIGKILL" if is_killed else "Input/output error") in found.notes[-1]

@@ -16,6 +16,7 @@ from roost.package.package import PackageFolder
 from roost.package.results import predictions
 from roost.package.sessions import Session
 from tests.messages import Messages
+from tests.operations.models.worker_cut import cut_worker
 from tests.operations.packages import package
 from tests.project.predicting import predicting
 
@@ -28,7 +29,7 @@ def predicted(made: PackageFolder, **asked: Any) -> PredictOutcome:
         found = started.outcome(ended)
         if found.state == "succeeded":
             assert started.stage().startswith("40 ") and "100%" in started.stage()
-        assert started.process.wait(20) == found.exit_code
+        assert started.process.wait(20) == ended.recorded.exit_code
     return found
 
 
@@ -93,3 +94,25 @@ def test_what_is_refused_at_once(
     assert refused.value.setting == setting and fact in str(refused.value)
     messages.check(refused.value)
     assert not (made.path / predictions.NAME).exists() and list((tmp_path / "taken").iterdir()) == []
+
+
+def test_predictions_that_are_stored_are_a_success_also_if_the_worker_is_killed_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = predicting(tmp_path)
+    cut_worker(monkeypatch, tmp_path / "site", made.path / predictions.NAME, is_killed=True)
+    found = predicted(made)
+    place = made.path / predictions.NAME / "1"
+    assert (found.state, found.exit_code, found.folder, found.error) == ("succeeded", 0, str(place), None)
+    assert found.meta == predictions.read(place) and found.meta is not None
+    assert "SIGKILL" in found.notes[-1]
+
+
+def test_predictions_whose_folder_the_disk_refuses_are_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = predicting(tmp_path)
+    cut_worker(monkeypatch, tmp_path / "site", made.path / predictions.NAME, is_killed=False)
+    found = predicted(made)
+    assert (found.state, found.exit_code, found.folder, found.meta) == ("failed", 1, None, None)
+    assert predictions.read_all(made) == []

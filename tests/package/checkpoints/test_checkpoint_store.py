@@ -270,3 +270,16 @@ def test_many_steps_are_not_all_named(tmp_path: Path, messages: Messages) -> Non
     found = [Manifest(id=id, step=id, epoch=0, batch=0) for id in range(30)]
     messages.check(checkpoint_store.format_steps(found))
     assert re.findall(r"\d+", checkpoint_store.format_steps(found)) == [*map(str, range(29, 9, -1)), "10"]
+
+
+def test_the_manifests_are_not_read_again_for_each_damaged_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(tmp_path, None, *range(20))
+    for id in range(1, 21):
+        damage(tmp_path, id, "MANIFEST.json")
+    reads: list[Path] = []
+    read = checkpoint.read_manifests
+    monkeypatch.setattr(checkpoint, "read_manifests", lambda folder: reads.append(folder) or read(folder))
+    found, notes = CheckpointStore(tmp_path).newest_readable(load)
+    assert (found, len(notes), len(reads)) == (0, 20, 1)

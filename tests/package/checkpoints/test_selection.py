@@ -177,3 +177,19 @@ def test_one_that_its_run_removes_meanwhile(made: PackageFolder) -> None:
 
     said: list[str] = []
     assert list(selection.load_each(made, selection.parse_selection(made), load, said)) == [1] and said == []
+
+
+def test_the_manifests_are_not_read_again_for_each_damaged_one(
+    made: PackageFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for id in range(100, 120):
+        folder = checkpoint.checkpoint_folder(made.checkpoints, id)
+        folder.mkdir()
+        (folder / "MANIFEST.json").write_text("{")
+    reads: list[Path] = []
+    read = checkpoint.read_manifests
+    monkeypatch.setattr(checkpoint, "read_manifests", lambda folder: reads.append(folder) or read(folder))
+    notes: list[str] = []
+    wanted = selection.parse_selection(made, "last")
+    (found,) = selection.load_each(made, wanted, lambda path: checkpoint.read_manifest(path).id, notes)
+    assert found < 100 and len(notes) == 20 and len(reads) <= 2

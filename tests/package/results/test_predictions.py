@@ -23,20 +23,27 @@ def finished(root: Path) -> Path:
     return staging
 
 
+def committed(root: Path) -> list[Path]:
+    """Commits a prediction; returns the paths that were announced."""
+    announced: list[Path] = []
+    predictions.commit(finished(root), root, None, announce=announced.append)
+    return announced
+
+
 def test_each_gets_the_next_number(tmp_path: Path) -> None:
     root = tmp_path / predictions.NAME
     (root / "notes").mkdir(parents=True)
     for number in ("1", "2"):
-        assert predictions.commit(finished(root), root, None) == root / number
+        assert committed(root) == [root / number]
     (root / "7").mkdir()
-    assert predictions.commit(finished(root), root, None) == root / "8"
+    assert committed(root) == [root / "8"]
     assert predictions.read_all(PackageFolder(tmp_path)) == [(1, META), (2, META), (8, META)]
 
 
 def test_a_folder_that_is_there_is_never_overwritten(tmp_path: Path, messages: Messages) -> None:
     (tmp_path / "out").mkdir()
     with pytest.raises(Refused) as refused:
-        predictions.commit(finished(tmp_path), tmp_path, tmp_path / "out")
+        predictions.commit(finished(tmp_path), tmp_path, tmp_path / "out", announce=lambda path: None)
     messages.check(refused.value)
     assert refused.value.setting == "-o"
     assert list((tmp_path / "out").iterdir()) == []

@@ -6,6 +6,7 @@ import pytest
 
 from roost.operations.lifecycle.new_project import new_project
 from roost.serve.routes.served_packages import run_id
+from tests.operations.packages import package, publish
 from tests.serve.servers import RUN, Server
 
 
@@ -92,3 +93,18 @@ def test_an_invalid_submit_is_reported_and_changes_nothing(server: Server, folde
         found = server.ask("POST", path, asked)
         assert found.status == status or (status is None and 400 <= found.status < 500), found.body
     assert (server.get("/tasks?all=true")["total"], sorted(folder.iterdir())) == before
+
+
+def test_a_run_whose_progress_is_torn_or_garbage_is_answered_with_what_is_known(server: Server) -> None:
+    made = package(server.root, "torn")
+    publish(made, step=30, total_steps=30)
+    run, whole = run_id(str(made.path)), made.progress.read_bytes()
+    torn = [b"", whole[:40], b"\xff" * 256, whole[:100] + bytes(28) + whole[128:200] + b"?" * 56, None]
+    for content in torn:
+        made.progress.unlink()
+        made.progress.mkdir() if content is None else made.progress.write_bytes(content)
+        for route in ("/checkpoints", "/log", "/records"):
+            assert server.ask("GET", f"/runs/{run}{route}").status == 200, (route, content)
+        found = server.get(f"/runs/{run}")
+        (session,) = found["sessions"]
+        assert session["state"] == "succeeded" and found["checkpoints"], content

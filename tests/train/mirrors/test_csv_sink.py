@@ -76,3 +76,11 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: p
     monkeypatch.undo()
     feed_of(tmp_path)
     assert read(tmp_path) == folded(tmp_path)
+
+
+@pytest.mark.timeout(60)
+def test_a_row_of_very_many_metrics_takes_seconds(tmp_path: Path) -> None:
+    sink = CsvSink(tmp_path / "m.csv")
+    sink.write_row({"step": 1, "epoch": 0, "time": 1.0, **{f"m{number}": 0.5 for number in range(100_000)}})
+    sink.flush()
+    assert len((tmp_path / "m.csv").read_text().splitlines()[0].split(",")) == 100_003

@@ -73,6 +73,8 @@ def _report(found: PredictOutcome, *, is_printed: bool, is_plain: bool) -> None:
     from roost.package.results import predictions
 
     state = terminal.format_state(found.state)
+    for note in found.notes:
+        terminal.print_status(terminal.escape_text(note))
     if found.state != "succeeded" or found.folder is None or found.meta is None:
         why = (
             ""

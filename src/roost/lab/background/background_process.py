@@ -19,7 +19,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, NoReturn, Self, TypeVar
 
 import msgspec
 
@@ -46,6 +46,12 @@ class RecordedProcess(msgspec.Struct, frozen=True, kw_only=True):
     pid: int
     start_ticks: int | None
     boot_id: str
+
+    @classmethod
+    def of_process(cls, pid: int) -> RecordedProcess:
+        """Returns the identity of a process that exists."""
+        ticks = process_identity.start_ticks(pid)
+        return RecordedProcess(pid=pid, start_ticks=ticks, boot_id=process_identity.boot_id())
 
     @property
     def is_alive(self) -> bool:
@@ -116,14 +122,16 @@ def write_record(files: ProcessFiles, record: ProcessRecord) -> None:
     Raises:
         OSError: The record cannot be written.
     """
-    path = files.record
-    before, own_watchdog = _read_record(path, _WatchdogRecord), _own_watchdog()
+    before, own_watchdog = _read_record(files.record, _WatchdogRecord), _own_watchdog()
     former = before.watchdog if before is not None else None
-    durable.write(
-        path, msgspec.json.encode({**msgspec.structs.asdict(record), "keeper": own_watchdog}), mode=0o600
-    )
+    _write_record(files, record, own_watchdog)
     if former is not None and former != own_watchdog and former.runs_with(files.log):
         process_identity.send_signal(signal.SIGTERM, former.pid, former.start_ticks, former.boot_id)
+
+
+def _write_record(files: ProcessFiles, record: ProcessRecord, watchdog: RecordedProcess | None) -> None:
+    fields = {**msgspec.structs.asdict(record), "keeper": watchdog}
+    durable.write(files.record, msgspec.json.encode(fields), mode=0o600)
 
 
 def _own_watchdog() -> RecordedProcess | None:
@@ -135,9 +143,45 @@ def _own_watchdog() -> RecordedProcess | None:
         return None
     if os.fsencode(_WATCHDOG_COMMAND[-1]) not in line.split(b"\0"):
         return None
-    return RecordedProcess(
-        pid=pid, start_ticks=process_identity.start_ticks(pid), boot_id=process_identity.boot_id()
-    )
+    return RecordedProcess.of_process(pid)
+
+
+def open_watchdog() -> int | None:
+    """Returns a descriptor that becomes readable when the watchdog of this process ends; None if there is
+    none, or the system has no such descriptors."""
+    found = _own_watchdog()
+    if found is None or not hasattr(os, "pidfd_open"):
+        return None
+    try:
+        return os.pidfd_open(found.pid)
+    except OSError:  # it has ended just now, or no descriptor is left
+        return None
+
+
+def become_watchdog(files: ProcessFiles, kind: type[T]) -> NoReturn:
+    """Becomes the watchdog of a new process of the same command: that of this process was killed. The lock
+    and all else that the new one needs must be released.
+
+    By exec, which succeeds also where no process can be started; the children of this process stay its own,
+    and are reaped.
+
+    Args:
+        files: Its files.
+        kind: The type of its record.
+
+    Raises:
+        OSError: The program is missing, or no descriptor is left.
+    """
+    with contextlib.suppress(OSError):  # the disk of the log may be full
+        now = time.strftime("%Y-%m-%d %H:%M:%S")
+        print(f"{now} its watchdog was killed: restarted under a new one", flush=True)
+    if (record := _read_record(files.record, kind)) is not None:
+        with contextlib.suppress(OSError):  # until the new process writes its record, `stop` finds this one
+            _write_record(files, record, RecordedProcess.of_process(os.getpid()))
+    no_starter = os.open(os.devnull, os.O_WRONLY)
+    os.set_inheritable(no_starter, True)
+    # The last argument is the descriptor that the watchdog has appended.
+    os.execv(_WATCHDOG_COMMAND[0], [*_WATCHDOG_COMMAND, *sys.orig_argv[:-1], str(no_starter)])
 
 
 def find_running(files: ProcessFiles, kind: type[T]) -> T | None:

@@ -97,7 +97,12 @@ def find_daemon(folder: Path) -> DaemonRecord | None:
 
 def is_lost(folder: Path) -> bool:
     """Whether a daemon ran here that was killed, or went down with the machine: none runs, and the user has
-    stopped none."""
+    stopped none.
+
+    Raises:
+        Refused: The folder belongs to another user.
+    """
+    state_folder.require_owner(folder)
     ran = files(folder).record.exists() and not (folder / _STOPPED).exists()
     return ran and find_daemon(folder) is None
 

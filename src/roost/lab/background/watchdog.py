@@ -15,6 +15,7 @@ import errno
 import os
 import select
 import signal
+import stat
 import sys
 import time
 
@@ -36,12 +37,13 @@ class Watchdog:
 
     Args:
         command: The command; the number of a descriptor is appended as its last argument.
-        fd: The descriptor on which it reports to its starter that it is ready (`background_process.Starter`).
+        fd: The descriptor on which it reports to its starter that it is ready (`background_process.Starter`);
+            no pipe: no starter waits.
     """
 
     def __init__(self, command: list[str], fd: int) -> None:
         self._command, self._fd = command, fd
-        self._end_requested, self._has_starter = False, True
+        self._end_requested, self._has_starter = False, stat.S_ISFIFO(os.fstat(fd).st_mode)
         self._pid = 0
 
     def run(self) -> int:
@@ -77,7 +79,9 @@ class Watchdog:
             return _FAILED if error.errno in (errno.EAGAIN, errno.ENOMEM) else _MISSING
         if self._end_requested:  # requested before there was a process to forward it to
             os.kill(self._pid, signal.SIGTERM)
-        _, status = os.waitpid(self._pid, 0)
+        ended, status = os.waitpid(-1, 0)
+        while ended != self._pid:  # a child from before this process became a watchdog
+            ended, status = os.waitpid(-1, 0)
         self._pid = 0
         return os.waitstatus_to_exitcode(status)
 

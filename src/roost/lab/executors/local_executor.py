@@ -24,6 +24,7 @@ from roost.lab.queue.task import CRASHED, ENDED, FAILED, RUNNING, STARTING, SUCC
 from roost.lab.sessions import session_control
 from roost.lab.sessions.abandoned_sessions import end_abandoned
 from roost.lab.sessions.session_plan import SessionPlan, add_session
+from roost.package import sessions
 from roost.package.package import PackageFolder
 from roost.package.sessions import ProcessIdentity, Session, unix_seconds
 from roost.supervisor import guard_start
@@ -61,8 +62,8 @@ class LocalExecutor:
         plan = msgspec.convert(task.plan, SessionPlan)
         end_abandoned(package)
         if safe_read.is_locked(
-            package.path / "lock"
-        ):  # `lock` would wait for it, and so would all other tasks
+            package.path / sessions.LOCK_NAME
+        ):  # `lock` would wait for it, as would all other tasks
             raise Refused(
                 "another process writes to its package", where=package.path, fix="wait: it starts after that"
             )
@@ -133,7 +134,7 @@ class LocalExecutor:
         if found is None and not task_file.exists(task):
             return self._without_package(task, "another package is at the path of its package")
         if found is None or found.record is None:
-            if safe_read.is_locked(package.path / "lock"):  # its supervisor is starting
+            if safe_read.is_locked(package.path / sessions.LOCK_NAME):  # its supervisor is starting
                 return AttemptStatus(STARTING, found.number if found else None)
             found = self._session(package, task)  # or it has started and ended meanwhile
             if found is None:

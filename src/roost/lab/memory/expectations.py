@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
 from roost.devices.card import Card
 from roost.lab.memory.memory_features import MemoryFeatures
@@ -28,7 +28,7 @@ _FamilyKey = tuple[str, str, int]
 
 class Expectations:
     """The predictions for the tasks of one queue. A pass costs one query for new measurements, and one
-    look-up for each task.
+    look-up for each task; after the end of a run, new predictions for the pending tasks of its project.
 
     Args:
         history: The measurements in the queue.
@@ -88,10 +88,23 @@ class Expectations:
         self._event_seq, spans = self._history.durations_since(self._event_seq)
         for span in spans:
             self._spans[span.sweep, span.profile, span.scale].append(span.seconds)
-        if peaks or spans or models != self._models:
+        if models != self._models:
             self._known.clear()
             self._reservations.clear()
             self._models = models
+        elif peaks or spans:
+            self._forget(
+                families={MemoryFeatures.family_of(peak.key) for peak in peaks},
+                spans={(span.sweep, span.profile, span.scale) for span in spans},
+            )
+
+    def _forget(self, *, families: Set[str], spans: Set[_SpanKey]) -> None:
+        """Forgets the predictions that new measurements may change; those of other projects remain."""
+        for key in [*self._known]:
+            profile, scale, _, sweep = key
+            if MemoryFeatures.family_of(profile) in families or (sweep, profile, scale) in spans:
+                del self._known[key]
+                self._reservations.pop(key, None)
 
     def _expected(
         self, profile: str, scale: float | None, cards: int, sweep: str | None

@@ -81,7 +81,7 @@ def read_session(package: Path, session: int) -> Session:
     """Reads a session of a package; one whose process is gone has crashed, whatever its record says."""
     folder = package / "sessions"
     files = (folder / f"{session}.request.json", folder / f"{session}.json")
-    return sessions.read(*files, number=session, lock=package / "lock")
+    return sessions.read(*files, number=session, lock=package / sessions.LOCK_NAME)
 
 
 def record_failures(failed: Sequence[str]) -> None:

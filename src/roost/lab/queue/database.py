@@ -21,7 +21,12 @@ _REBUILD_FIX = "run `roost lab rebuild`, which builds a new queue from the packa
 
 
 def has_existed(folder: Path) -> bool:
-    """Returns whether a folder has a queue or had one before; a lost queue must be reported, not replaced."""
+    """Returns whether a folder has a queue or had one before; a lost queue must be reported, not replaced.
+
+    Raises:
+        Refused: The folder belongs to another user.
+    """
+    state_folder.require_owner(folder)
     return (folder / FILE_NAME).exists() or bool(package_roots.read(folder))
 
 

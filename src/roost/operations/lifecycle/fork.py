@@ -28,9 +28,9 @@ from roost.operations.sessions.rank_layout import RankLayout, RankRequest, plan_
 from roost.operations.sessions.session_request import (
     StartedSession,
     first_request,
-    lock_package,
+    removed_on_failure,
     require_startable,
-    start_session,
+    start_first_session,
 )
 from roost.package import environment, lineage, package_name, records, resume_gate
 from roost.package.checkpoints import checkpoint, checkpoint_store, retention, selection
@@ -108,6 +108,7 @@ def fork(request: ForkRequest) -> StartedSession:
             devices.
         ConfigError: An override is wrong, or the checkpoint cannot be loaded with it.
         UsageError: The name or the description makes no folder name, or options contradict each other.
+        RoostError: Its session did not start; the package is removed.
         OSError: The new package cannot be written; what was made is removed.
     """
     if request.name is not None:
@@ -127,15 +128,12 @@ def fork(request: ForkRequest) -> StartedSession:
             fix = f"choose another name, or continue it: roost continue {quote(str(path))}"
             raise Refused("a file or folder of this name exists", where=path, fix=fix)
         made, info, notes = _create_package(plan, request)
-    lock_fd = lock_package(made)
-    try:
-        started = start_session(
-            made, lock_fd, _session_request(plan, request), plan.settings, session_cards=session_cards
+    with removed_on_failure(made):
+        notes += [*_notes(plan, info), *plan.layout.notes]
+        started = start_first_session(
+            made, _session_request(plan, request), plan.settings, session_cards=session_cards
         )
-    finally:
-        os.close(lock_fd)
-    started.is_new = True
-    started.notes = [*notes, *_notes(plan, info), *plan.layout.notes, *started.notes]
+    started.notes = [*notes, *started.notes]
     return started
 
 
@@ -346,10 +344,12 @@ def _copy_checkpoint(plan: _ForkPlan, request: ForkRequest, path: Path) -> tuple
         selection=plan.selection,
         fill=lambda folder: _fill_package(plan.source, info, path, folder),
     )
-    policy = retention.policy_from_settings(plan.settings.checkpoint)
-    made.write_derived(retention.track_ids(checkpoint.read_manifests(made.checkpoints), policy), info.inexact)
-    if request.description:
-        made.describe(request.description)
+    with removed_on_failure(made):
+        policy = retention.policy_from_settings(plan.settings.checkpoint)
+        tracks = retention.track_ids(checkpoint.read_manifests(made.checkpoints), policy)
+        made.write_derived(tracks, info.inexact)
+        if request.description:
+            made.describe(request.description)
     return made, info
 
 

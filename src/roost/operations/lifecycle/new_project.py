@@ -1,11 +1,14 @@
 """The operation ``new``: a project from a template."""
 
+# Not durable: removes a project that could not be completed
+
 from __future__ import annotations
 
 import importlib.util
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,7 +51,7 @@ def new_project(directory: Path, *, template: str = "digits") -> CreatedProject:
     Raises:
         NotFound: There is no such template.
         Refused: The folder is not empty.
-        OSError: The folder cannot be written.
+        OSError: The folder cannot be written; what was made is removed.
     """
     if template not in TEMPLATES:
         raise NotFound(
@@ -60,18 +63,40 @@ def new_project(directory: Path, *, template: str = "digits") -> CreatedProject:
     if directory.is_dir() and any(directory.iterdir()):
         raise _not_empty(directory)
     source = _TEMPLATES_FOLDER / template
-    durable.make_folders(directory)
-    files = []
-    for path in _tree(source):
-        relative = path.relative_to(source)
-        if path.is_dir():
-            durable.make_folder(directory / relative, exist_ok=True)
-        else:
-            _write(directory, relative, path.read_bytes())
-            files.append(relative.as_posix())
-    missing = _missing_distributions([source / name for name in files if name.endswith(".py")])
+    # All that may fail and is not the new folder comes first: an error means that there is no project.
+    tree = {path.relative_to(source): None if path.is_dir() else path.read_bytes() for path in _tree(source)}
+    files = [relative.as_posix() for relative, data in tree.items() if data is not None]
+    missing = _missing_distributions(
+        [data for relative, data in tree.items() if relative.suffix == ".py" and data]
+    )
+    _write_tree(directory, tree)
     commands = list(_next_commands(directory, files, missing))
     return CreatedProject(directory.absolute(), template, files, missing, commands)
+
+
+def _write_tree(directory: Path, tree: Mapping[Path, bytes | None]) -> None:
+    """Writes files (bytes) and folders (None), each folder before its contents; on failure removes what it
+    made, as the next try would be refused for a folder that is not empty."""
+    made = [one for one in (directory, *directory.parents) if not one.exists()][::-1]
+    try:
+        durable.make_folders(directory)
+        for relative, data in tree.items():
+            if data is None:
+                made.append(directory / relative)
+                durable.make_folder(directory / relative, exist_ok=True)
+            else:
+                _write(directory, relative, data)
+                made.append(directory / relative)
+    except (OSError, KeyboardInterrupt):
+        _remove(made)
+        raise
+
+
+def _remove(made: Sequence[Path]) -> None:
+    """Removes files and folders of a project that is not complete, each folder after its contents."""
+    for path in reversed(made):
+        with suppress(OSError):  # not made yet; or a folder that has other files by now
+            path.rmdir() if path.is_dir() else path.unlink()
 
 
 def _write(directory: Path, relative: Path, data: bytes) -> None:
@@ -88,8 +113,8 @@ def _not_empty(directory: Path) -> Refused:
     return Refused("the folder is not empty", where=directory, fix=fix)
 
 
-def _missing_distributions(files: Sequence[Path]) -> list[str]:
-    code = b"".join(path.read_bytes() for path in files)
+def _missing_distributions(modules: Sequence[bytes]) -> list[str]:
+    code = b"".join(modules)
     imported = (
         name for name in _DISTRIBUTIONS if re.search(rb"^(from|import) %b\b" % name, code, re.MULTILINE)
     )

@@ -19,9 +19,9 @@ from roost.operations.sessions.rank_layout import RankLayout, RankRequest, plan_
 from roost.operations.sessions.session_request import (
     StartedSession,
     first_request,
-    lock_package,
+    removed_on_failure,
     require_startable,
-    start_session,
+    start_first_session,
 )
 from roost.package import package_name, resume_gate, snapshot
 from roost.package.checkpoints import checkpoint
@@ -74,6 +74,7 @@ def run(request: RunRequest) -> StartedSession:
         Refused: The package ``name`` exists, and is running or is of another config or code; or this machine
             lacks the devices.
         UsageError: A name or a description makes no folder name; or options contradict each other.
+        RoostError: Its session did not start; the package is removed.
         OSError: The package cannot be written; what was made is removed.
     """
     config = layers.load(request.config, tuning=request.tuning, overrides=request.overrides)
@@ -150,21 +151,13 @@ def _begin_new(request: RunRequest, plan: TrainingDraft, name: str | None) -> St
         where=plan.config.where,
     )
     session_cards = require_startable(layout.request, plan.settings)
-    notes = plan.notes(is_check=False)
+    notes = [*plan.notes(is_check=False), *layout.notes]  # before the package is among those they look at
     package = plan.create(name, exactly=request.name is not None, command=request.command)
-    lock_fd = lock_package(package)
-    try:
-        started = start_session(
-            package,
-            lock_fd,
-            _session_request(request, plan, layout),
-            plan.settings,
-            session_cards=session_cards,
+    with removed_on_failure(package):
+        started = start_first_session(
+            package, _session_request(request, plan, layout), plan.settings, session_cards=session_cards
         )
-    finally:
-        os.close(lock_fd)
-    started.is_new = True
-    started.notes = [*notes, *layout.notes, *started.notes]
+    started.notes = [*notes, *started.notes]
     return started
 
 

@@ -87,17 +87,25 @@ class RunningExport:
 
     def outcome(self, ended: Session) -> ExportedWeights:
         """Returns the result of the ended session. Must be called inside the ``with`` block of
-        `export_weights`."""
-        code = ended.recorded.exit_code
-        found = sessions.load_json(self.running.record.parent / analysis_folder.RESULT) or {}
+        `export_weights`.
+
+        A file that was written is a success, also if the worker failed or was killed after that."""
+        state, code, error = ended.state, ended.recorded.exit_code, ended.error
+        place = self.running.record.parent
+        found = sessions.load_json(place / analysis_folder.RESULT) or {}
+        if found and (place / exports.UNFINISHED).exists():  # not renamed
+            found = {}
+        elif found and state != "succeeded":
+            found["notes"] = [*found["notes"], f"the file is complete; afterwards: {error}"]
+            state, code, error = "succeeded", 0, None
         empty: dict[str, Any] = {"package": self.running.package.name, "averaged": None, "prefix": None}
         empty |= {"checkpoints": [], "tied": {}, "left_out": [], "bytes": 0, "sha256": None}
         empty |= {"tensors": 0, "numbers": 0}
         return ExportedWeights(
             path=package_schema.printable(str(self.output)),
-            state=ended.state,
+            state=state,
             exit_code=code if isinstance(code, int) else 1,
-            error=ended.error,
+            error=error,
             **{**empty, **found},
         )
 

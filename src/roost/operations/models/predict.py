@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +62,8 @@ class PredictOutcome:
     """In one line."""
     seconds: float | None
     meta: PredictionMeta | None
+    notes: list[str] = field(default_factory=list)
+    """Notes for the user, one line each."""
 
 
 @dataclass(frozen=True)
@@ -82,20 +84,28 @@ class RunningPrediction:
         return f"{progress.samples:,} samples{share}, {progress.samples_per_second:,.0f} per second"
 
     def outcome(self, ended: Session) -> PredictOutcome:
-        """Returns the result of the ended session. Must be called inside the ``with`` block of `predict`."""
+        """Returns the result of the ended session. Must be called inside the ``with`` block of `predict`.
+
+        Predictions that were stored are a success, also if the worker failed or was killed after that."""
         record = ended.recorded
-        code = record.exit_code
-        result = sessions.load_json(self.running.record.parent / analysis_folder.RESULT) or {}
-        place = result.get("folder")
+        state, code, error, notes = ended.state, record.exit_code, ended.error, []
+        scratch = self.running.record.parent
+        result = sessions.load_json(scratch / analysis_folder.RESULT) or {}
+        is_stored = bool(result) and not (scratch / predictions.UNFINISHED).exists()
+        if is_stored and state != "succeeded":
+            notes = [f"the predictions are complete; afterwards: {error}"]
+            state, code, error = "succeeded", 0, None
+        place = result["folder"] if is_stored else None
         return PredictOutcome(
             package=package_schema.printable(str(self.running.package)),
             folder=package_schema.printable(place) if place else None,
-            state=ended.state,
+            state=state,
             exit_code=code if isinstance(code, int) else 1,
             reason=record.reason,
-            error=ended.error,
+            error=error,
             seconds=record.seconds,
             meta=predictions.read(Path(place)) if place else None,
+            notes=notes,
         )
 
 

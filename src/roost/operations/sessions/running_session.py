@@ -50,7 +50,7 @@ def running_session(package: PackageFolder, number: int, *, offset: int = 0) -> 
         record=package.path / "sessions" / f"{number}.json",
         output=package.output,
         offset=offset,
-        lock=package.path / "lock",
+        lock=package.path / sessions.LOCK_NAME,
     )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import secrets
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import quote
@@ -14,6 +14,8 @@ from typing import Any
 
 import msgspec
 
+from roost.base import durable, safe_read
+from roost.base.errors import RoostError
 from roost.base.interval import parse_duration
 from roost.base.system import cpu_cores
 from roost.base.system.worker_protocol import DEADLINE_VARIABLE, THREADS_VARIABLE
@@ -27,6 +29,7 @@ from roost.operations.sessions import foreground_lease, multi_node, rank_layout
 from roost.operations.sessions.foreground_lease import SessionCards
 from roost.operations.sessions.running_session import RunningSession, running_session
 from roost.operations.sessions.session_deadline import SessionDeadline, deadline_of
+from roost.package import sessions
 from roost.package.kinds import TaskKind
 from roost.package.package import PackageFolder
 from roost.package.session_schema import SessionRequest
@@ -77,6 +80,33 @@ def require_startable(request: SessionRequest, settings: RunSettings) -> Session
     session_cards = foreground_lease.cards_of_session(request)
     foreground_lease.require_unleased(session_cards.cards)
     return session_cards
+
+
+@contextmanager
+def removed_on_failure(package: PackageFolder) -> Iterator[None]:
+    """Removes a package that was just made if the block, which completes it or starts its first session,
+    fails: the caller, who gets an error, would make a second one. It remains while a process has its lock."""
+    try:
+        yield
+    except (RoostError, OSError):
+        if not safe_read.is_locked(package.path / sessions.LOCK_NAME):
+            with suppress(OSError):
+                durable.remove_folder(package.path)
+        raise
+
+
+def start_first_session(
+    package: PackageFolder, request: SessionRequest, settings: Settings, *, session_cards: SessionCards
+) -> StartedSession:
+    """Locks a package that was just made and starts its first session. Arguments and errors as for
+    `start_session`."""
+    lock_fd = lock_package(package)
+    try:
+        started = start_session(package, lock_fd, request, settings, session_cards=session_cards)
+    finally:
+        os.close(lock_fd)
+    started.is_new = True
+    return started
 
 
 def start_session(

@@ -109,14 +109,15 @@ class CheckpointStore:
         """
         notes: list[str] = []
         tried: set[int] = set()
-        # Listed again each time: newer ones may be committed meanwhile.
         while waiting := [id for id in self.candidates() if id not in tried]:
-            tried.add(waiting[0])
-            path = checkpoint.checkpoint_folder(self.folder, waiting[0])
-            try:
-                return load(path), notes
-            except (Damaged, NotFound, FileNotFoundError) as error:
-                if path.exists():  # otherwise its run has just removed it
+            for id in waiting:
+                tried.add(id)
+                path = checkpoint.checkpoint_folder(self.folder, id)
+                try:
+                    return load(path), notes
+                except (Damaged, NotFound, FileNotFoundError) as error:
+                    if not path.exists():  # its run has just removed it: there is a newer one
+                        break
                     notes.append(f"{error}; skipped, trying the previous one")
         self._require_some_good(notes)
         return None, notes

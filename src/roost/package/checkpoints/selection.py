@@ -200,19 +200,23 @@ def load_each(
     while given < selection.count and (
         waiting := [id for id in candidates(package, selection) if id not in tried]
     ):
-        tried.add(waiting[0])
-        path = checkpoint.checkpoint_folder(package.checkpoints, waiting[0])
-        try:
-            loaded = load(path)
-        except (Damaged, NotFound, FileNotFoundError) as error:
-            is_gone = not path.exists()  # its run has just removed it
-            if selection.kind == "id" or not (is_gone or isinstance(error, Damaged)):
-                raise
-            if not is_gone:
+        for id in waiting:
+            tried.add(id)
+            path = checkpoint.checkpoint_folder(package.checkpoints, id)
+            try:
+                loaded = load(path)
+            except (Damaged, NotFound, FileNotFoundError) as error:
+                is_gone = not path.exists()
+                if selection.kind == "id" or not (is_gone or isinstance(error, Damaged)):
+                    raise
+                if is_gone:  # its run has just removed it: there is a newer one
+                    break
                 notes.append(f"{error}; skipped, trying the next one")
-            continue
-        given += 1
-        yield loaded
+                continue
+            given += 1
+            yield loaded
+            if given == selection.count:
+                break
     if not given:
         raise CheckpointError(
             f"no good checkpoint is left: {'; '.join(notes) or 'its run has removed them all'}",

@@ -9,6 +9,9 @@ from roost.base.errors import Refused
 from roost.package.package import PackageFolder
 
 NAME = "exports"
+UNFINISHED = "weights"
+"""The name of a file of weights in its scratch folder until it is complete; its rename is the last step of an
+export."""
 
 
 def export_path(package: PackageFolder, name: str, *, fix: str) -> Path:

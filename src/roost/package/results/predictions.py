@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from roost.package import sessions
 from roost.package.package import PackageFolder
 
 NAME = "predictions"
+UNFINISHED = "result"
+"""The name of a prediction in its scratch folder until it is complete; its rename is its last step."""
 META_FILE, PREDICTIONS_FILE = "meta.json", "predictions.jsonl"
 FORMAT = 1
 
@@ -69,28 +72,36 @@ def read_all(package: PackageFolder) -> list[tuple[int, PredictionMeta]]:
     return [(number, meta) for number, meta in found if meta is not None]
 
 
-def commit(staging: Path, root: Path, output: Path | None) -> Path:
-    """Renames a finished prediction to ``output``, or to the next number in ``root``; returns its path.
+def commit(staging: Path, root: Path, output: Path | None, *, announce: Callable[[Path], None]) -> None:
+    """Renames a finished prediction to ``output``, or to the next number in ``root``.
+
+    Args:
+        staging: The prediction.
+        root: The folder of the package's predictions.
+        output: The folder that it becomes; None: the next number.
+        announce: Called with each path before the rename to it.
 
     Raises:
         Refused: ``output`` exists.
         OSError: The folder cannot be renamed.
     """
     if output is not None:
+        announce(output)
         try:
             durable.commit_folder(staging, output)
         except FileExistsError:
             raise output_exists_error(output) from None
-        return output
+        return
     while True:
         path = root / str(max(list_numbers(root), default=0) + 1)
+        announce(path)
         try:
             durable.commit_folder(staging, path)
         except OSError as error:
             if error.errno in (errno.EEXIST, errno.ENOTEMPTY):  # another process has taken the number
                 continue
             raise
-        return path
+        return
 
 
 def output_exists_error(output: Path) -> Refused:

@@ -80,6 +80,16 @@ class TemplatePool:
         self._unusable_until: dict[Path, float] = {}
         """In seconds of the monotonic clock: a package that was half installed may be complete then."""
 
+    @property
+    def fds(self) -> dict[int, str]:
+        """Descriptors that become readable when a template ends, which is then to be reaped."""
+        return {one.lifetime.fileno(): "" for one in self._started() if one.process.returncode is None}
+
+    def reap(self) -> None:
+        """Reaps templates that have ended: a zombie would remain until the next start of their kind."""
+        for template in self._started():
+            template.process.poll()
+
     def open(self) -> None:
         """Starts the template for guards, unless it runs. Does not wait for it."""
         if self._guards is not None and not self._guards.is_available:
@@ -120,11 +130,14 @@ class TemplatePool:
 
     def close(self) -> None:
         """Ends the templates; guards that they have forked continue."""
-        for template in (self._guards, *self._workers.values()):
-            if template is not None:
-                template.end()
+        for template in self._started():
+            template.end()
         self._guards = None
         self._workers.clear()
+
+    def _started(self) -> list[_StartedTemplate]:
+        guards = [] if self._guards is None else [self._guards]
+        return [*guards, *self._workers.values()]
 
     def _is_unusable(self, path: Path) -> bool:
         return time.monotonic() < self._unusable_until.get(path, 0.0)

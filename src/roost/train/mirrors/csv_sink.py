@@ -34,7 +34,8 @@ class CsvSink:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._columns: list[str] = []
+        self._columns: dict[str, None] = {}
+        """The names in their order: a package may have very many."""
         self._rows: list[dict[str, Any]] = []
         """Rows that are not written yet."""
         self._fd: int | None = None
@@ -46,7 +47,7 @@ class CsvSink:
     def rewind(self, step: int) -> None:
         kept = [row for row in self._read() if int(row["step"]) <= step] if step >= 0 else []
         self._leave()
-        self._columns, self._rows = list(_LEADING_COLUMNS), []
+        self._columns, self._rows = dict.fromkeys(_LEADING_COLUMNS), []
         self._put(kept)
 
     def write_row(self, row: Row) -> None:
@@ -62,7 +63,7 @@ class CsvSink:
             if new := [name for name in row if name not in self._columns]:
                 self._rows[:0] = self._read() if self._fd is not None else []
                 self._leave()
-                self._columns += new
+                self._columns |= dict.fromkeys(new)
 
     def flush(self) -> None:
         if self._fd is None:

@@ -22,6 +22,7 @@ from roost.base.errors import NotFound, Refused, UsageError
 from roost.package import sessions
 from roost.package.checkpoints import checkpoint, selection
 from roost.package.package import PackageFolder
+from roost.package.results import exports
 from roost.worker.caller_watch import end_with_caller
 from roost.worker.results import weight_mean as stored_weights
 from roost.worker.results.weight_mean import WeightMean, Weights
@@ -65,11 +66,11 @@ def export(package: PackageFolder, folder: Path) -> str:
         "notes": notes,
     }
     write = _write_safetensors if is_safetensors else _write_torch
-    found |= write(folder / "weights", weights, found)
+    found |= write(folder / exports.UNFINISHED, weights, found)
     if not request["overwrite"] and output.exists():
         raise _output_exists(output)
-    durable.rename(folder / "weights", output)
     durable.write(folder / analysis_folder.RESULT, json.dumps(found).encode())
+    durable.rename(folder / exports.UNFINISHED, output)  # last: no error after it is a failure of the export
     return "finished"
 
 

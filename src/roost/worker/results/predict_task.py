@@ -40,9 +40,6 @@ from roost.worker.results import prediction_source, weight_mean
 from roost.worker.results.prediction_source import PredictionSource
 from roost.worker.results.prediction_writer import PredictionWriter
 
-_RESULT = "result"
-"""Temporary name of the folder that becomes the prediction."""
-
 
 def predict(package: PackageFolder, folder: Path) -> str:
     """Predicts as the request in ``folder`` describes, and returns "finished".
@@ -64,9 +61,9 @@ def predict(package: PackageFolder, folder: Path) -> str:
     numbers = settings.evaluation_precision or settings.precision
     precision.require_supported(numbers, loaded.runner.device, setting="evaluation_precision")
     seeding.seed_all(seeding.mix(settings.seed, "predict"))
-    durable.make_folder(folder / _RESULT)
+    durable.make_folder(folder / predictions.UNFINISHED)
     with (
-        PredictionWriter(folder / _RESULT) as written,
+        PredictionWriter(folder / predictions.UNFINISHED) as written,
         split_evaluation.evaluation_mode(loaded.runner),
         precision.autocast_context(numbers, loaded.runner.device),
     ):
@@ -95,11 +92,15 @@ def predict(package: PackageFolder, folder: Path) -> str:
         command=request["command"],
     )
     body = msgspec.json.format(msgspec.json.encode(meta), indent=1) + b"\n"
-    durable.write_new(folder / _RESULT / predictions.META_FILE, [body])
-    session_seal.write_folder_seal(folder / _RESULT)
+    durable.write_new(folder / predictions.UNFINISHED / predictions.META_FILE, [body])
+    session_seal.write_folder_seal(folder / predictions.UNFINISHED)
     output = Path(request["output"]) if request["output"] else None
-    final = predictions.commit(folder / _RESULT, folder.parent, output)
-    durable.write(folder / analysis_folder.RESULT, json.dumps({"folder": str(final)}).encode())
+
+    def announce(final: Path) -> None:
+        durable.write(folder / analysis_folder.RESULT, json.dumps({"folder": str(final)}).encode())
+
+    # Last: no error after it is a failure of the prediction.
+    predictions.commit(folder / predictions.UNFINISHED, folder.parent, output, announce=announce)
     return "finished"
 
 
