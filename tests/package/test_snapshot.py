@@ -574,7 +574,8 @@ def test_too_much_is_linked_and_its_size_no_longer_counts(project: Path, monkeyp
     assert selection.files == ["a.py", "small/1.bin"] and sorted(selection.links) == ["big", "huge.bin"]
     assert selection.size < 100 and selection.size_note() is None
     assert selection.left_out_notes() == [
-        "linked, not copied: big (the project has 2 MB in files to copy, more than 1), huge.bin (larger than 10 MB)",
+        "linked, not copied: big (the project has 2 MB in files to copy, more than 1), "
+        "huge.bin (larger than 10 MB)",
     ]
 
 

@@ -96,7 +96,7 @@ def removed_on_failure(package: PackageFolder) -> Iterator[None]:
 
 
 def start_first_session(
-    package: PackageFolder, request: SessionRequest, settings: Settings, *, session_cards: SessionCards
+    package: PackageFolder, request: SessionRequest, settings: RunSettings, *, session_cards: SessionCards
 ) -> StartedSession:
     """Locks a package that was just made and starts its first session. Arguments and errors as for
     `start_session`."""
