@@ -1,7 +1,8 @@
 """A config, merged from layers of files and overrides, with the origin of each setting.
 
 The layers from lowest to highest: roost's defaults, the defaults of the options that a config declares,
-included files, the root file, a tuning file, the command line.
+included files, the root file, a tuning file, the command line. In a config of document 000's contract: the
+defaults of the section ``roost``, the root file, its child files, a tuning file, the command line.
 Sections are merged key by key; lists and single values are replaced. A key ``~name`` without a value removes
 what the layers below have set (as ``~a.name`` on the command line).
 """
@@ -14,6 +15,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +23,7 @@ from roost.base.config_files import MAX_DEPTH, ConfigFile, parse_scalar, read_co
 from roost.base.errors import ConfigError, NotFound
 from roost.base.text.suggestions import did_you_mean
 from roost.config import settings, user_options
+from roost.config.dlnest import child_files, dlnest_settings
 from roost.config.other_tools import foreign_keys, synonyms
 
 MAX_FILES = 256
@@ -38,6 +41,10 @@ _REMOVAL = re.compile(r"~[\w-]+")
 """A key of a file that removes one."""
 
 
+DEFAULT_LABEL = "default"
+"""The label of the layer of roost's defaults, the lowest."""
+
+
 class _Absent:
     def __repr__(self) -> str:
         return "(not set)"
@@ -45,6 +52,14 @@ class _Absent:
 
 ABSENT: Final = _Absent()
 """The value of a key that is not set, in contrast to null."""
+
+
+class Contract(StrEnum):
+    """The contract of a config: which of its keys are roost's."""
+
+    NATIVE = "native"
+    DLNEST = "dlnest"
+    """Document 000's: every key is the user's, except those of the section ``roost``."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +90,9 @@ class Config:
     """Every file that was read, absolute, the root first."""
     layers: tuple[Layer, ...]
     """From lowest to highest."""
+    contract: Contract = Contract.NATIVE
+    notes: Sequence[str] = ()
+    """Notes for the user, one line each."""
     provenance: dict[str, str] = field(init=False)
     """The layer that set each dotted key last: ``default``, ``config.yaml:12``, ``command line``."""
 
@@ -107,13 +125,18 @@ class Config:
                 found.append((layer.label_of(path), ABSENT))
         return found
 
+    def known_keys(self) -> list[str]:
+        """Returns every dotted key of roost, and every one that is set."""
+        own = dlnest_settings if self.contract is Contract.DLNEST else settings
+        return list(dict.fromkeys([*own.known_keys(self.values), *self.provenance]))
+
     def where(self, key: str) -> str | None:
         """Returns where a dotted key, or the nearest section around it, was set last; None for a default.
 
         For a section a file takes precedence over the command line, because it shows the whole section.
         """
         path = tuple(key.split("."))
-        set_layers = [layer for layer in self.layers if layer.label != "default"]
+        set_layers = [layer for layer in self.layers if layer.label != DEFAULT_LABEL]
         for length in range(len(path), 0, -1):
             inner = path[:length]
             if holders := [layer for layer in set_layers if _value_at(layer.values, inner) is not ABSENT]:
@@ -140,6 +163,9 @@ class ConfigSource:
     paths: list[Path]
     layers: tuple[Layer, ...]
     """From lowest to highest, the defaults included."""
+    contract: Contract = Contract.NATIVE
+    notes: Sequence[str] = ()
+    """Notes for the user, one line each."""
 
     def config(self, overrides: Iterable[str] = ()) -> Config:
         """Merges the files with the overrides of a command line.
@@ -147,14 +173,18 @@ class ConfigSource:
         Raises:
             ConfigError: An override is not valid.
         """
-        layers = list(self.layers)
+        layers, notes = list(self.layers), list(self.notes)
         values = _merge_layers(layers)
         for text in overrides:
-            layer = _parse_override(text, values)
+            if self.contract is Contract.DLNEST:
+                notes += _new_key_notes(text, values)
+            layer = _parse_override(text, values, self.contract)
             layers.append(layer)
             values = _apply_layer(values, layer)
-        layers[1] = _option_defaults(layers)  # the command line may have changed the declared options
-        return Config(self.path, _merge_layers(layers), self.paths, tuple(layers))
+        if self.contract is Contract.NATIVE:
+            layers[1] = _option_defaults(layers)  # the command line may have changed the declared options
+        merged = _merge_layers(layers)
+        return Config(self.path, merged, self.paths, tuple(layers), self.contract, notes)
 
 
 def load(path: Path | str, *, tuning: Path | str | None = None, overrides: Iterable[str] = ()) -> Config:
@@ -176,13 +206,27 @@ def load_files(path: Path | str, *, tuning: Path | str | None = None) -> ConfigS
     """Reads the files for `load`, with the same arguments and errors."""
     root = Path(os.path.normpath(Path(path).absolute()))
     reader = _Reader(root.parent)
+    if child_files.is_root(reader.read(root).values):
+        return _load_children(root, tuning, reader)
     layers = reader.layers(root)
     if tuning is not None:
         layers += reader.layers(Path(os.path.normpath(Path(tuning).absolute())))
     _check_removals(layers)
-    layers.insert(0, Layer("default", settings.defaults(_merge_layers(layers))))
+    layers.insert(0, Layer(DEFAULT_LABEL, settings.defaults(_merge_layers(layers))))
     layers.insert(1, _option_defaults(layers))
     return ConfigSource(root, reader.files, tuple(layers))
+
+
+def _load_children(root: Path, tuning: Path | str | None, reader: _Reader) -> ConfigSource:
+    """Reads the other files of a config of document 000's contract."""
+    above = None if tuning is None else reader.read(Path(os.path.normpath(Path(tuning).absolute())))
+    files, notes = child_files.merge_order(reader.read(root), above, reader.read)
+    layers = [
+        Layer(one.display_name, {k: v for k, v in one.values.items() if k != child_files.CHILDREN}, one)
+        for one in files
+    ]
+    layers.insert(0, Layer(DEFAULT_LABEL, dlnest_settings.defaults(_merge_layers(layers))))
+    return ConfigSource(root, reader.files, tuple(layers), Contract.DLNEST, notes)
 
 
 def _option_defaults(layers: Sequence[Layer]) -> Layer:
@@ -192,15 +236,22 @@ def _option_defaults(layers: Sequence[Layer]) -> Layer:
     )
 
 
-def apply_overrides(values: Mapping[str, Any], overrides: Iterable[str]) -> Values:
+def apply_overrides(
+    values: Mapping[str, Any], overrides: Iterable[str], contract: Contract = Contract.NATIVE
+) -> Values:
     """Returns new values with the overrides of a command line applied in their order.
+
+    Args:
+        values: All settings, of a config of ``contract``.
+        overrides: As for `load`.
+        contract: Which of the keys are roost's.
 
     Raises:
         ConfigError: As `load` does.
     """
     applied = dict(values)
     for text in overrides:
-        applied = _apply_layer(applied, _parse_override(text, applied))
+        applied = _apply_layer(applied, _parse_override(text, applied, contract))
     return applied
 
 
@@ -336,6 +387,11 @@ class _Reader:
                 where=included_at,
             )
 
+    def read(self, path: Path) -> ConfigFile:
+        """Returns the content of a file; reads it only once."""
+        _real_path(path, None)
+        return self._located(path, None)
+
     def _located(self, path: Path, included_at: object) -> ConfigFile:
         if path not in self._read:
             try:
@@ -425,25 +481,27 @@ def _includes(located: ConfigFile) -> list[tuple[str, object]]:
 _COMMAND_LINE = "command line"
 
 
-def _parse_override(text: str, values: Values) -> Layer:
+def _parse_override(text: str, values: Values, contract: Contract) -> Layer:
     """Parses one override and checks it against the values to which it is applied."""
     sign = text[:1] if text[:1] in ("+", "~") else ""
     key, equals, value = text.removeprefix(sign).partition("=")
     path = tuple(key.strip().split("."))
     if bool(equals) == (sign == "~") or key.startswith(("+", "~")):
         if text.startswith("++") and equals:
-            _refuse_hydra_sign(text, values)
+            _refuse_hydra_sign(text, values, contract)
         raise ConfigError(
             "this argument is not an override",
             received=text,
             where=_COMMAND_LINE,
             fix="write a.b=c, +a.b=c (add) or ~a.b (remove)",
         )
+    if contract is Contract.NATIVE:
+        path = _native_path(path, values)
     _check_path(path, text)
-    key = ".".join(path)
-    is_misspelled = path[0] not in user_options.names(values) and _setting_meant(path[0]) is not None
-    if (sign != "+" or is_misspelled) and _value_at(values, path) is ABSENT:
-        _refuse_unknown(key, values, sign, value)
+    if contract is Contract.DLNEST:
+        _check_user_key(path, values, sign, text)
+    else:
+        _check_native_key(path, values, sign, text)
     _check_sections(path, values)
     if sign == "~":
         return Layer(_COMMAND_LINE, {}, removed=path)
@@ -451,6 +509,13 @@ def _parse_override(text: str, values: Values) -> Layer:
     for name in reversed(path):
         made = {name: made}
     return Layer(_COMMAND_LINE, made)
+
+
+def _native_path(path: Key, values: Values) -> Key:
+    """Returns the path of an override in a native config, in which ``roost.x`` is ``x``: so an override of
+    roost's settings is the same for both contracts. Not if the user has a key ``roost``."""
+    is_own = len(path) > 1 and path[0] == dlnest_settings.SECTION and path[0] not in values
+    return path[1:] if is_own else path
 
 
 def _parse_value(text: str, key: str) -> Any:
@@ -477,10 +542,46 @@ def _check_path(path: Key, text: str) -> None:
     for name in path:
         if not name.strip() or name.startswith("__") or len(path) > MAX_DEPTH:
             raise ConfigError("is not a dotted key", received=text, fix="write names joined by single dots")
+
+
+def _check_native_key(path: Key, values: Values, sign: str, text: str) -> None:
     if path[0] == "include":
         raise ConfigError("include is allowed only in files", received=text, fix="give a tuning file")
     if path[0] == "project":
         raise ConfigError("project is allowed only in files", received=text, fix="use --project DIR")
+    is_misspelled = path[0] not in user_options.names(values) and _setting_meant(path[0]) is not None
+    if (sign != "+" or is_misspelled) and _value_at(values, path) is ABSENT:
+        _refuse_unknown(".".join(path), values, sign, text.partition("=")[2])
+
+
+def _check_user_key(path: Key, values: Values, sign: str, text: str) -> None:
+    """Checks an override of a config of document 000's contract, where every key may be set: it is the
+    user's, except in the section ``roost``."""
+    key, is_set = ".".join(path), _value_at(values, path) is not ABSENT
+    if path[0] == child_files.CHILDREN:
+        fix = "give a tuning file, which may have it"
+        raise ConfigError(f"{path[0]} is allowed only in files", received=text, fix=fix)
+    if path[0] == dlnest_settings.SECTION and not is_set:
+        dlnest_settings.refuse_unknown(key, values)
+    elif sign == "~" and not is_set:
+        known = [".".join(one[:end]) for one in _leaves(values) for end in range(1, len(one) + 1)]
+        raise ConfigError(
+            f"there is no key {key!r} to remove",
+            where=_COMMAND_LINE,
+            fix=did_you_mean(key, dict.fromkeys(known)).strip() or "leave it out",
+        )
+
+
+def _new_key_notes(text: str, values: Values) -> list[str]:
+    """Returns a note if an override sets a key of the user's that no file has: it may be misspelled."""
+    key, equals, _ = text.partition("=")
+    path = tuple(key.split("."))
+    is_roosts = path[0] == dlnest_settings.SECTION
+    if not equals or key.startswith("+") or is_roosts or _value_at(values, path) is not ABSENT:
+        return []
+    known = [".".join(path[:end]) for path in _leaves(values) for end in range(1, len(path) + 1)]
+    near = did_you_mean(key, dict.fromkeys(known)).strip()
+    return [f"{key} is a new key, which no file of the config has{f'; {near}' if near else ''}"]
 
 
 def _check_sections(path: Key, values: Values) -> None:
@@ -494,9 +595,11 @@ def _check_sections(path: Key, values: Values) -> None:
             )
 
 
-def _refuse_hydra_sign(text: str, values: Values) -> None:
+def _refuse_hydra_sign(text: str, values: Values, contract: Contract) -> None:
     """Raises a ConfigError for ``++a.b=c``, which sets a key in Hydra whether it exists or not."""
-    _parse_override(text.removeprefix("++"), values)  # raises the error of a key that does not exist
+    _parse_override(
+        text.removeprefix("++"), values, contract
+    )  # raises the error of a key that does not exist
     raise ConfigError(
         "this argument is not an override",
         received=text,

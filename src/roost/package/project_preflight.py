@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -13,13 +13,16 @@ from msgspec.structs import fields
 from roost.base.errors import ConfigError, Refused
 from roost.base.text.suggestions import did_you_mean
 from roost.config import allowed_classes, interpolation
+from roost.config.dlnest.dlnest_settings import DlnestSettings, parse_dlnest_settings
 from roost.config.layers import Config
 from roost.config.objects import FILE_CLASS_PATH
 from roost.config.other_tools import foreign_keys
-from roost.config.sections.mirrors import CsvSettings, MirrorSettings, TensorBoardSettings
+from roost.config.run_settings import RunSettings
+from roost.config.sections.mirrors import CsvSettings, TensorBoardSettings
 from roost.config.sections.yaml_project import DatasetSettings, ObjectSettings, RunnerSettings
 from roost.config.settings import Settings, Where, parse_settings
 from roost.package import snapshot
+from roost.package.dlnest import named_paths
 from roost.package.kinds import PackageKind
 from roost.package.package import PackageFolder
 
@@ -148,11 +151,24 @@ def _checked_file(key: str, path: str, root: Path, where: Where) -> Path:
     if not file.is_file():
         fix = f"paths start at the project's folder, {root}"
         raise ConfigError(f"the file {name} does not exist", setting=key, received=path, where=at, fix=fix)
-    names = _top_level_names(file, key)
+    _require_class(file, class_name, display_name=name, setting=key, received=path, where=at)
+    return file
+
+
+def _require_class(
+    file: Path, class_name: str, *, display_name: str, setting: str, received: str, where: str | None
+) -> None:
+    """Checks that a Python file is valid, and that it has a class, as far as is visible without importing it.
+
+    Raises:
+        ConfigError: It has not; the error has ``setting``, ``received`` and ``where``.
+    """
+    names = _top_level_names(file, setting)
     if names is not None and class_name not in names:
         fix = did_you_mean(class_name, names).strip() or f"write `class {class_name}`"
-        raise ConfigError(f"{name} has no {class_name!r}", setting=key, received=path, where=at, fix=fix)
-    return file
+        raise ConfigError(
+            f"{display_name} has no {class_name!r}", setting=setting, received=received, where=where, fix=fix
+        )
 
 
 def _no_file_error(key: str, path: str, where: str | None) -> ConfigError:
@@ -204,6 +220,63 @@ def _bound_names(tree: ast.AST) -> Iterator[str]:
             yield from _bound_names(node)
 
 
+def require_classes(settings: DlnestSettings, find: Callable[[str], Path], where: Where) -> None:
+    """Checks that the Runner, the Dataset and the LifeCycle of document 000's contract are in their files.
+
+    Args:
+        settings: The settings, whose files exist.
+        find: Returns the path of a file that the settings name.
+        where: Returns where a dotted key was set, for messages.
+
+    Raises:
+        ConfigError: A file is not valid Python, or has not its class.
+    """
+    for key, class_name, file_key, written in named_paths.classes(settings):
+        file = find(written)
+        if not file.is_file():
+            raise ConfigError("is not a file", setting=file_key, received=written, where=where(file_key))
+        _require_class(
+            file, class_name, display_name=written, setting=key, received=class_name, where=where(key)
+        )
+
+
+def parse_package_settings(
+    package: PackageFolder, values: Mapping[str, Any], *, project: Path, folder: str, where: Where
+) -> RunSettings:
+    """Returns the typed settings of a package, according to its kind.
+
+    Args:
+        package: The package.
+        values: Its settings, possibly with overrides of a coming session.
+        project: The project's folder, ``${project}`` in native settings.
+        folder: The value of ``${package}`` in native settings.
+        where: Returns where a dotted key was set, for messages.
+
+    Raises:
+        ConfigError: A reference, key, type or range is wrong.
+    """
+    if PackageKind.of(package.request) is PackageKind.DLNEST:
+        return parse_dlnest_settings(values, where=where)
+    return check_settings(values, project=project, package=folder, where=where)
+
+
+def code_of(settings: RunSettings, package: PackageFolder, where: Where) -> list[Path]:
+    """Returns the files and folders of a package that its settings name, after checking that each exists and
+    has the class that is named.
+
+    Raises:
+        ConfigError: One is missing, or has not the class; or a config may not name the class.
+    """
+    if isinstance(settings, DlnestSettings):
+        request, found = package.request, named_paths.require_packaged(settings, package, where)
+        require_classes(
+            settings, lambda written: named_paths.packaged_path(package.path, request, written), where
+        )
+        return found
+    assert isinstance(settings, Settings)
+    return named_files(settings, root=package.path, where=where)
+
+
 def require_runner(package: PackageFolder) -> None:
     """Checks that a package has a Runner, for everything that builds its model.
 
@@ -213,7 +286,7 @@ def require_runner(package: PackageFolder) -> None:
     if not PackageKind.of(package.request).may_continue:
         message = "a command ran in the package, which cannot be continued"
         raise Refused(message, where=package.path, fix="submit the command again")
-    if package.args.get("runner") is None:
+    if PackageKind.of(package.request) is not PackageKind.DLNEST and package.args.get("runner") is None:
         raise Refused(
             "the package names no Runner: it was created from Python, and only a program can continue it",
             where=package.path,
@@ -221,11 +294,11 @@ def require_runner(package: PackageFolder) -> None:
         )
 
 
-def check_mirror_paths(settings: MirrorSettings, *, copied: Iterable[str], where: Where) -> None:
+def check_mirror_paths(settings: RunSettings, *, copied: Iterable[str], where: Where) -> None:
     """Checks that the path of each mirror that writes files is free.
 
     Args:
-        settings: The section ``mirrors``.
+        settings: The settings of the run.
         copied: The project's files and links in the package, relative to it.
         where: Returns where a dotted key was set, for messages.
 
@@ -233,12 +306,13 @@ def check_mirror_paths(settings: MirrorSettings, *, copied: Iterable[str], where
         ConfigError: A path is outside the package, or is used by other files.
     """
     taken = [PurePath(one) for one in copied]
-    if (csv := settings.csv) is not False:
+    mirrors, key = settings.mirrors, settings.key("mirrors")
+    if (csv := mirrors.csv) is not False:
         file = CsvSettings().file if csv is True else csv.file
-        _check_mirror_path("mirrors.csv.file", file, taken, where)
-    if (tensorboard := settings.tensorboard) is not False:
+        _check_mirror_path(f"{key}.csv.file", file, taken, where)
+    if (tensorboard := mirrors.tensorboard) is not False:
         folder = TensorBoardSettings().folder if tensorboard is True else tensorboard.folder
-        _check_mirror_path("mirrors.tensorboard.folder", folder, taken, where)
+        _check_mirror_path(f"{key}.tensorboard.folder", folder, taken, where)
 
 
 def _check_mirror_path(setting: str, given: str, copied: Iterable[PurePath], where: Where) -> None:

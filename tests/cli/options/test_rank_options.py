@@ -72,7 +72,7 @@ def test_a_contradiction(given: dict[str, Any], says: str, messages: Messages) -
 
 def test_a_time_limit_is_an_override() -> None:
     options = {"time_limit": "11h30m", "name": "a"}
-    assert take_time_limit(options) == ("limits.wall_time=11h30m",) and options == {"name": "a"}
+    assert take_time_limit(options) == ("roost.limits.wall_time=11h30m",) and options == {"name": "a"}
     assert take_time_limit({"time_limit": None}) == ()
 
 

@@ -12,7 +12,7 @@ from roost.base.errors import ConfigError, UsageError
 from roost.base.strategy import StrategyName
 
 if TYPE_CHECKING:
-    from roost.config.settings import Devices
+    from roost.config.run_settings import Devices
     from roost.operations.sessions.rank_layout import RankRequest
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -137,7 +137,7 @@ def take_strategy(options: dict[str, Any], *, device: str | None) -> str | None:
 def take_time_limit(options: dict[str, Any]) -> tuple[str, ...]:
     """Removes ``--time-limit`` from a command's options and returns it as an override of its setting."""
     limit = options.pop("time_limit")
-    return () if limit is None else (f"limits.wall_time={limit}",)
+    return () if limit is None else (f"roost.limits.wall_time={limit}",)
 
 
 def parse_time_limit(text: str) -> float:
@@ -172,7 +172,7 @@ def _parse_devices(text: str | None) -> Devices | None:
         )
     if "," in text:
         return [int(part) for part in parts]
-    from roost.config.settings import MAX_DEVICES
+    from roost.config.run_settings import MAX_DEVICES
 
     if int(text) > MAX_DEVICES:
         fix = f"request at most {MAX_DEVICES}"

@@ -12,9 +12,9 @@ from typing import Any
 
 from roost.analysis import preconditions
 from roost.base.text.word_list import join_names
-from roost.config import layers
 from roost.config.other_tools import foreign_keys
-from roost.config.settings import Settings, Where
+from roost.config.run_settings import RunSettings
+from roost.config.settings import Where
 from roost.operations.lifecycle import run_limits
 from roost.operations.reading import package_schema
 from roost.operations.sessions.rank_layout import RankRequest, plan_ranks, with_previous_layout
@@ -26,9 +26,14 @@ from roost.operations.sessions.session_request import (
 )
 from roost.package import lineage, resume_gate, sessions, snapshot
 from roost.package.checkpoints import checkpoint, selection
-from roost.package.kinds import TaskKind
-from roost.package.package import PackageFolder
-from roost.package.project_preflight import check_mirror_paths, check_settings, named_files, require_runner
+from roost.package.kinds import PackageKind, TaskKind
+from roost.package.package import PackageFolder, with_overrides
+from roost.package.project_preflight import (
+    check_mirror_paths,
+    code_of,
+    parse_package_settings,
+    require_runner,
+)
 from roost.package.session_schema import SessionRequest
 from roost.package.setting_locations import setting_locations
 
@@ -114,7 +119,7 @@ class NextSession:
 
     package: PackageFolder
     request: ContinueRequest
-    settings: Settings
+    settings: RunSettings
     """The settings that will be effective."""
     project: Path
     where: Where
@@ -174,27 +179,32 @@ def next_session(package: PackageFolder, request: ContinueRequest) -> NextSessio
     if id is not None:
         checkpoint.verify(package.store().path(id))  # otherwise the session would fail on it
     before = package.settings()
-    values = layers.apply_overrides(before, request.overrides)
-    foreign_keys.refuse_added(before, values)
+    values = with_overrides(package, before, request.overrides)
+    if PackageKind.of(package.request) is PackageKind.TRAIN:
+        foreign_keys.refuse_added(before, values)
     if found.refused:
         found.require(force=request.force)
     if _is_nothing_left(package, id, found, values):
         return None
     found.require(force=request.force)
-    lineage.require_loadable(found.refused)
+    if PackageKind.of(package.request) is PackageKind.TRAIN:
+        lineage.require_loadable(found.refused)
     project = preconditions.project_folder(package, request.project)
     where = setting_locations(package, overrides=request.overrides)
-    settings = check_settings(values, project=project, package=str(package.path), where=where)
-    named_files(settings, root=package.path, where=where)
+    settings = parse_package_settings(package, values, project=project, folder=str(package.path), where=where)
+    code_of(settings, package, where)
     copied = [*package.manifest["files"], *package.manifest["links"]]
-    check_mirror_paths(settings.mirrors, copied=copied, where=where)
+    check_mirror_paths(settings, copied=copied, where=where)
     return NextSession(package, request, settings, project, where, id, found)
 
 
 def _is_nothing_left(
     package: PackageFolder, checkpoint: int | None, found: resume_gate.ResumeGate, values: Mapping[str, Any]
 ) -> bool:
-    """Whether the run is finished, and another session would train no step and repeat its end as it was."""
+    """Whether the run is finished, and another session would train no step and repeat its end as it was. A
+    project of document 000's contract trains at least one more epoch: its own code decides after it."""
+    if PackageKind.of(package.request) is PackageKind.DLNEST:
+        return False
     end = run_limits.newest_checkpoint(package)
     if package.state() != "succeeded" or (end is not None and checkpoint not in (None, end.id)):
         return False
@@ -209,7 +219,7 @@ def nothing_to_train(
     package: PackageFolder, overrides: Sequence[str] = (), *, command: str = "roost continue"
 ) -> tuple[str, str]:
     """Returns that a run is finished, and the command that would prolong it."""
-    values = layers.apply_overrides(package.settings(), overrides)
+    values = with_overrides(package, package.settings(), overrides)
     given = f" with {shlex.join(overrides)}" if overrides else ""
     more = run_limits.raised(package, run_limits.newest_checkpoint(package), values)
     what = f"the run is finished, there is nothing to do{given}: no session is started"
@@ -217,7 +227,10 @@ def nothing_to_train(
 
 
 def finished_note(package: PackageFolder, overrides: Sequence[str] = ()) -> str:
-    """Returns `nothing_to_train` in one line."""
+    """Returns `nothing_to_train` in one line; of a project of document 000's contract, that it trains on."""
+    if PackageKind.of(package.request) is PackageKind.DLNEST:
+        path = shlex.quote(str(package.path))
+        return f"the run is finished; `roost continue {path}` trains at least one more epoch"
     return "; ".join(nothing_to_train(package, overrides))
 
 

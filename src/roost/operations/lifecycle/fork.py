@@ -19,7 +19,7 @@ from roost.base.text.word_list import join_names
 from roost.config import layers
 from roost.config.layers import ConfigDifference
 from roost.config.other_tools import foreign_keys
-from roost.config.settings import Settings
+from roost.config.run_settings import RunSettings
 from roost.operations.lifecycle import run_limits
 from roost.operations.lifecycle.continue_ import previous_device
 from roost.operations.lifecycle.run import locked_root
@@ -35,8 +35,15 @@ from roost.operations.sessions.session_request import (
 from roost.package import environment, lineage, package_name, records, resume_gate
 from roost.package.checkpoints import checkpoint, checkpoint_store, retention, selection
 from roost.package.checkpoints.checkpoint import Manifest
-from roost.package.package import PackageFolder
-from roost.package.project_preflight import check_mirror_paths, check_settings, named_files, require_runner
+from roost.package.dlnest.named_paths import PLACES
+from roost.package.kinds import PackageKind
+from roost.package.package import PackageFolder, with_overrides
+from roost.package.project_preflight import (
+    check_mirror_paths,
+    code_of,
+    parse_package_settings,
+    require_runner,
+)
 from roost.package.results import skipped_steps
 from roost.package.session_schema import SessionRequest
 from roost.package.setting_locations import provenance_locations
@@ -79,7 +86,7 @@ class _ForkPlan:
     values: dict[str, Any]
     differences: list[ConfigDifference]
     provenance: dict[str, str]
-    settings: Settings
+    settings: RunSettings
     selection: Selection
     inexact: list[str]
     layout: RankLayout
@@ -132,17 +139,18 @@ def fork(request: ForkRequest) -> StartedSession:
 
 def _plan_fork(source: PackageFolder, request: ForkRequest) -> _ForkPlan:
     before = source.settings()
-    values = layers.apply_overrides(before, request.overrides)
-    foreign_keys.refuse_added(before, values)
+    values = with_overrides(source, before, request.overrides)
+    if PackageKind.of(source.request) is PackageKind.TRAIN:
+        foreign_keys.refuse_added(before, values)
     differences = layers.differences(before, values)
     provenance = _provenance(source, differences)
     where = provenance_locations(provenance)
     project = source.project
-    settings = check_settings(values, project=project, package="${package}", where=where)
-    files = named_files(settings, root=source.path, where=where)
-    selection = _selection(source, files)
-    check_mirror_paths(settings.mirrors, copied=[*selection.files, *selection.links], where=where)
-    lineage.require_loadable(differences)
+    settings = parse_package_settings(source, values, project=project, folder="${package}", where=where)
+    selection = _selection(source, code_of(settings, source, where))
+    check_mirror_paths(settings, copied=[*selection.files, *selection.links], where=where)
+    if PackageKind.of(source.request) is PackageKind.TRAIN:
+        lineage.require_loadable(differences)
     changed = resume_gate.changed_files(source)
     return _ForkPlan(
         source=source,
@@ -169,7 +177,7 @@ def _provenance(source: PackageFolder, differences: Sequence[ConfigDifference]) 
     found, values = dict(source.provenance), source.args
     for session in source.sessions():
         if session.is_effective(source.path / "records"):
-            after = layers.apply_overrides(values, session.request.overrides)
+            after = with_overrides(source, values, session.request.overrides)
             label = f"command line of session {session.number} of {source.path.name}"
             _set_layer(found, layers.differences(values, after), label)
             values = after
@@ -212,7 +220,7 @@ def _selection(source: PackageFolder, named: Sequence[Path]) -> Selection:
 def _target_root(
     source: PackageFolder,
     given: Path | None,
-    settings: Settings,
+    settings: RunSettings,
     differences: Sequence[ConfigDifference],
     project: Path,
 ) -> Path:
@@ -225,6 +233,8 @@ def _reached_goal(plan: _ForkPlan, request: ForkRequest) -> Manifest | None:
     """Returns the requested checkpoint if nothing is left to train after it: it has reached a limit, or it is
     the end of a finished run, which early stopping may have ended, and no limit is changed."""
     line = plan.source.store().lineage()
+    if PackageKind.of(plan.source.request) is PackageKind.DLNEST:
+        return None  # it trains at least one more epoch
     is_named = request.step is not None or request.checkpoint is not None
     newest = line[-1] if line else None
     start = _requested_checkpoint(plan.source, request) if is_named else newest
@@ -315,12 +325,14 @@ def _copy_checkpoint(plan: _ForkPlan, request: ForkRequest, path: Path) -> tuple
         sha256=sha256,
         changed=lineage.setting_changes(plan.differences),
     )
+    source_request = plan.source.request
     made = PackageFolder.create(
         plan.root,
         name=request.name,
         values=plan.values,
         provenance=plan.provenance,
         request={
+            **{key: source_request[key] for key in ("kind", PLACES) if key in source_request},
             "command": list(request.command),
             "description": request.description,
             "git": plan.source.request.get("git"),

@@ -17,9 +17,9 @@ from roost.base.errors import Refused, UsageError
 from roost.base.interval import parse_duration
 from roost.base.system import state_folder
 from roost.config import layers
+from roost.config.dlnest.dlnest_settings import SECTION
 from roost.config.layers import Config
-from roost.config.settings import Settings
-from roost.config.step_modes import STEP_MODES
+from roost.config.run_settings import RunSettings
 from roost.devices import inventory
 from roost.devices.resource_request import TaskOptions
 from roost.lab.queue.task import Task, new_id
@@ -55,6 +55,7 @@ from roost.package.package import PackageFolder
 from roost.package.package_draft import TrainingDraft, prepare_training
 
 _MAX_THREADS = 8
+_SEEDS = ("seed", f"{SECTION}.seed")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +135,7 @@ def check_requests(request: SubmitRequest) -> list[CheckRequest]:
             device="cpu" if on_cpu else "auto",
             command=request.command,
         )
-        for overrides in sweep.covering_combinations(request.overrides, fixed_key="seed")
+        for overrides in sweep.covering_combinations(request.overrides, fixed_keys=_SEEDS)
     ]
 
 
@@ -205,11 +206,11 @@ def _prepare_one(
 ) -> PreparedTask:
     plan = prepare_training(config, project=request.project, description=request.description, like=like)
     settings = plan.settings
-    if not STEP_MODES[settings.step_mode].trains:
+    if not settings.trains:
         raise Refused(
             "only measures, so it need not wait in the queue",
             setting="step_mode",
-            received=settings.step_mode,
+            received=config.values.get("step_mode"),
             where=config.where("step_mode"),
             fix="use `roost run`",
         )
@@ -221,7 +222,7 @@ def _prepare_one(
     return PreparedTask(plan, _package_name(request, overrides), options, session_plan(body, settings))
 
 
-def _with_settings(options: TaskOptions, settings: Settings) -> TaskOptions:
+def _with_settings(options: TaskOptions, settings: RunSettings) -> TaskOptions:
     """Returns the options with the time limit of the settings, which the supervisor enforces, and with their
     strategy unless the options have one."""
     text = settings.limits.wall_time

@@ -22,13 +22,13 @@ from roost.analysis import analysis_folder
 from roost.analysis.analysis_folder import AnalysisSessionRequest
 from roost.base import safe_read
 from roost.base.errors import ConfigError, RoostError
-from roost.config.settings import Settings
+from roost.config.run_settings import RunSettings
 from roost.operations import resolve
 from roost.package import lineage, records
 from roost.package import sessions as package_sessions
 from roost.package.kinds import PackageKind
 from roost.package.package import PackageFolder
-from roost.package.project_preflight import check_settings
+from roost.package.project_preflight import parse_package_settings
 from roost.package.session_schema import (
     CHECKED,
     LIVE_STATES,
@@ -74,6 +74,7 @@ class _PackageRequest(msgspec.Struct):
     git: _Git | None = None
     parent: lineage.ForkParent | None = None
     ancestors: list[lineage.ForkParent] = []
+    places: dict[str, str] = {}
 
 
 @functools.cache
@@ -328,7 +329,7 @@ def records_damage(package: PackageFolder, torn: int = 0) -> str | None:
         torn: The lines that are no rows; each session may leave one, if it is killed while it writes.
     """
     start = records.first_start(package.path / "records")
-    is_training = PackageKind.of(package.request) == PackageKind.TRAIN
+    is_training = PackageKind.of(package.request).trains
     missing = [f"the rows up to step {start}"] if start > 0 and is_training else []
     folders = [one.name for one in missing_folders(package)]
     missing += [f"{torn} lines, which are not rows"] if torn > len(package.sessions()) else []
@@ -350,7 +351,7 @@ def settings(package: PackageFolder) -> dict[str, Any]:
         raise DamagedPackage(package.path, "args.json", cause) from error
 
 
-def checked_settings(package: PackageFolder, project: Path) -> Settings:
+def checked_settings(package: PackageFolder, project: Path) -> RunSettings:
     """Returns the effective settings as a worker reads them.
 
     Args:
@@ -361,6 +362,7 @@ def checked_settings(package: PackageFolder, project: Path) -> Settings:
         DamagedPackage: As `settings`.
         ConfigError: The settings do not fit this version of roost.
     """
-    return check_settings(
-        settings(package), project=project, package=str(package.path), where=setting_locations(package)
+    where = setting_locations(package)
+    return parse_package_settings(
+        package, settings(package), project=project, folder=str(package.path), where=where
     )
