@@ -2,13 +2,18 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from torch.utils.data import DataLoader
 
 from roost.base.errors import ConfigError, ContractError
 from roost.config import objects
+from roost.train.distributed.ranks import Ranks
 from tests.messages import Messages
-from tests.project.dlnest.projects import RUNNER, load, package
+from tests.project.dlnest.projects import NET, RUNNER, load, package
+from tests.train.parts import bits
+from tests.train.team import team
 
 RECORDING = """
 from DLNest.Common.LifeCycleBase import LifeCycleBase
@@ -313,3 +318,34 @@ def test_the_seed_of_a_run_makes_its_weights(tmp_path: Path) -> None:
         found.append(project.runner.model.layer.weight.tolist())
         objects.unload_project(tmp_path / name)
     assert found[0] == found[1] != found[2]
+
+
+def test_ranks_are_built_and_stay_equal(tmp_path: Path) -> None:
+    """The methods for several ranks are called, as is the average."""
+    runner = (
+        RUNNER.replace("nn.CrossEntropyLoss()", "nn.CrossEntropyLoss()\n        self.order = []")
+        + """
+    def DDPOperation(self, rank): self.order.append(f"DDPOperation {rank}")
+    def afterDDP(self, rank): self.order.append(f"afterDDP {rank}")
+"""
+    )
+    net = NET.replace("self.layer(x)", "self.norm(self.layer(x))").replace(
+        "super().__init__()", "super().__init__()\n        self.norm = nn.BatchNorm1d(outputs)"
+    )
+    made = package(tmp_path, {"Model/Runner.py": runner, "Model/Net.py": net})
+
+    def work(ranks: Ranks) -> Any:
+        project = load(made, ranks=ranks)
+        project.build()
+        loader = DataLoader(
+            project.train_loader.dataset, 5, sampler=project.dataset.getSampler(project.train_loader.dataset)
+        )
+        for number, batch in enumerate(loader):
+            project.runner.runOneStep(batch, project.log, number, 0)
+        state = project.runner.getSaveDict()
+        return list(state[0].values()), project.log["loss"], project.runner.order, len(loader)
+
+    first, second = team(2, work)
+    assert bits(first[0]) == bits(second[0])
+    assert first[1] == second[1] and first[3] == 2
+    assert (first[2], second[2]) == (["DDPOperation 0", "afterDDP 0"], ["DDPOperation 1", "afterDDP 1"])

@@ -14,6 +14,7 @@ from roost.base.errors import ConfigError, ContractError
 from roost.base.system import cold_restart
 from roost.base.text.suggestions import did_you_mean
 from roost.config.section_schema import Where
+from roost.package.dlnest.named_paths import PLACES, packaged_path
 from roost.package.package import PackageFolder
 
 _UNIQUE = "roost_file_"
@@ -24,9 +25,14 @@ def packaged_file(written: str, package: PackageFolder) -> Path:
     """Returns the file of the package that a path of its config leads to.
 
     A path below the project's folder keeps its place; a file from elsewhere is in the package's root.
+
+    Raises:
+        ConfigError: The path leads out of the package.
     """
-    place = (package.request.get("places") or {}).get(written, written)
-    return package.path / (Path(place).name if Path(place).is_absolute() else os.path.normpath(place))
+    request = package.request
+    if Path(written).is_absolute() and written not in (request.get(PLACES) or {}):
+        return package.path / Path(written).name  # a package that document 000's own program has made
+    return packaged_path(package.path, request, written)
 
 
 def load_class(

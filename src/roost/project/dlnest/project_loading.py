@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,7 @@ class DlnestProject:
         self.runner._register_held()
         if self.ranks.are_several:
             self.runner.afterDDP(self.ranks.rank)
+            vars(self.runner)["runOneStep"] = _then(self.runner.runOneStep, self.runner._synchronize_ranks)
 
     def finish_runner(self) -> None:
         """Restores the runner and the log from the state, or begins a new log; then calls AModelInit."""
@@ -281,6 +283,15 @@ def project_args(package: PackageFolder) -> dict[str, Any]:
     args.pop(SECTION, None)
     folder: Path = package.path.absolute()
     return {**args, "root_file_path": str(folder), "save_root": str(folder.parent)}
+
+
+def _then(step: Callable[..., Any], last: Callable[[], None]) -> Callable[..., None]:
+    @functools.wraps(step)
+    def both(*given: Any, **named: Any) -> None:
+        step(*given, **named)
+        last()
+
+    return both
 
 
 def _three(found: Any, by: str) -> tuple[Any, Any, Any]:
