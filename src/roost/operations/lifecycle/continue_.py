@@ -26,8 +26,12 @@ from roost.package import lineage, live_progress, resume_gate, sessions, snapsho
 from roost.package.checkpoints import checkpoint
 from roost.package.kinds import PackageKind, TaskKind
 from roost.package.package import PackageFolder
-from roost.package.package_settings import code_of, parse_package_settings
-from roost.package.project_preflight import check_mirror_paths, require_runner
+from roost.package.project_preflight import (
+    check_mirror_paths,
+    code_of,
+    parse_package_settings,
+    require_runner,
+)
 from roost.package.session_schema import SessionRequest
 from roost.package.setting_locations import setting_locations
 
@@ -186,7 +190,10 @@ def next_session(package: PackageFolder, request: ContinueRequest) -> NextSessio
 
 
 def finished_note(package: PackageFolder) -> str:
-    """Returns the note that a run is finished, with the setting that would prolong it."""
+    """Returns the note that a run is finished, with the way to prolong it."""
+    if PackageKind.of(package.request) is PackageKind.DLNEST:
+        path = shlex.quote(str(package.path))
+        return f"the run is finished; `roost continue {path}` trains at least one more epoch"
     return f"the run is finished, there is nothing to do; to continue, {raise_limit_fix(package)}"
 
 
