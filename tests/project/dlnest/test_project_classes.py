@@ -5,9 +5,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import torch
+
 from roost.config.dlnest.dlnest_settings import parse_dlnest_settings
+from roost.project.dlnest import import_names
 from roost.project.dlnest.project_classes import load_classes
-from tests.project.dlnest.projects import DATASET, RUNNER, package
+from roost.project.package_context import package_code
+from tests.project.dlnest.projects import DATASET, NET, RUNNER, load, package
 
 METER = "\nclass Meter:\n    value = 1\n"
 
@@ -47,3 +51,23 @@ def test_the_classes_have_their_generations(tmp_path: Path) -> None:
     classes = load_classes(made, parse_dlnest_settings(made.settings()))
     assert [one.generation for one in classes] == ["0.3.2"] * 3
     assert [one.found.__name__ for one in classes] == ["LifeCycle", "Runner", "Dataset"]
+
+
+def test_packages_in_a_process_that_serves_several(tmp_path: Path) -> None:
+    """Each gets its own modules, also where its names are those of loaded modules; nothing remains."""
+    found = []
+    path, before = list(sys.path), set(sys.modules)
+    for name in ("a", "b"):
+        net = NET + f"    name = {name!r}\n"
+        made = package(tmp_path / name, {"Model/Net.py": net})
+        with package_code(made):
+            project = load(made, analyzing=True)
+            assert project.build()
+        found.append(project.runner.model)
+    assert [one.name for one in found] == ["a", "b"]
+    assert found[0](torch.ones(1, 4)).shape == (1, 2)
+    assert sys.path == path
+    assert not {
+        one for one in set(sys.modules) - before if one.startswith(("Net", "Model", "DLNest", "Dataset"))
+    }
+    assert import_names.FINDER not in sys.meta_path
