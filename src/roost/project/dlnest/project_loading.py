@@ -1,0 +1,284 @@
+"""Loads a project of document 000's contract from its package, in the contract's order."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from roost.base.errors import ContractError
+from roost.package.package import PackageFolder
+from roost.package.setting_locations import setting_locations
+from roost.project.dlnest import import_names, module_loading
+from roost.project.dlnest.classes.project_object import ProcessPlace
+from roost.project.dlnest.classes.running_status import RunningStatus
+from roost.project.dlnest.generations import (
+    DATASET,
+    LIFE_CYCLE,
+    RUNNER,
+    Generation,
+    Role,
+    construct,
+    generation_of,
+)
+from roost.project.dlnest.lifecycle_calls import LifeCycleCalls
+from roost.train.accelerators.registry import accelerator_of
+from roost.train.distributed.ranks import ALONE, Ranks
+from roost.train.step import seeding
+
+
+@dataclass
+class DlnestProject:
+    """A project of document 000's contract, whose parts come to be in this order:
+
+    ```
+    project = load_project(...)      # LifeCycle, its state
+    if project.begin():              # BAll, the life cycle's state again
+        project.build_dataset()      # BDatasetInit, Dataset, init, its state, ADatasetInit
+        project.build_runner()       # BModelInit, Runner, init, DDPOperation, initOptimizer, afterDDP
+        project.finish_runner()      # the runner's state and the log, or initLog; AModelInit
+        project.require_parts()
+        ...                          # the training
+    project.calls.after("AAll")
+    ```
+    """
+
+    package: PackageFolder
+    settings: Any
+    device: str
+    ranks: Ranks
+    args: dict[str, Any]
+    """The whole config, as a plain dict that the project may change."""
+    status: RunningStatus
+    plugins: Sequence[type]
+    state: Mapping[str, Any] | None
+    """What a checkpoint holds of the project, or None."""
+    analyzing: bool
+    life_cycle: Any = None
+    calls: LifeCycleCalls = field(default_factory=lambda: LifeCycleCalls(None))
+    dataset: Any = None
+    runner: Any = None
+    info: Any = None
+    """What the dataset gives the runner."""
+    train_loader: Any = None
+    valid_loader: Any = None
+    log: dict[str, Any] = field(default_factory=dict)
+
+    def begin(self) -> bool:
+        """Calls BAll, and returns False if it returned Skip: then only AAll follows.
+
+        The life cycle's state is restored before BAll and after it: a BAll may use it, and may reset it.
+        """
+        if not self.calls.before("BAll"):
+            return False
+        if self.state is not None:
+            self.life_cycle.loadSaveDict(self.state.get("life_cycle", {}))
+        return True
+
+    def build_dataset(self) -> None:
+        """Builds the dataset and its loaders, unless BDatasetInit returned Skip."""
+        if self.calls.before("BDatasetInit"):
+            found, generation = self._class_of(DATASET)
+            self.dataset = self._construct(found, DATASET, generation, positional=(self.args,))
+            self.life_cycle.dataset = self.dataset
+            method = "afterInit" if generation is Generation.V02 else "init"
+            arguments = () if generation is Generation.V02 else (self.args,)
+            self.info, self.train_loader, self.valid_loader = _three(
+                getattr(self.dataset, method)(*arguments), f"{found.__name__}.{method}()"
+            )
+            if self.state is not None and self.state.get("dataset"):
+                self.dataset.loadSaveDict(self.state["dataset"])
+        self.calls.after("ADatasetInit")
+
+    def build_runner(self) -> None:
+        """Builds the runner and its optimizers, unless BModelInit returned Skip."""
+        if not self.calls.before("BModelInit"):
+            return
+        found, generation = self._class_of(RUNNER)
+        self.runner = self._construct(found, RUNNER, generation, positional=(self.args, self.info))
+        self.life_cycle.runner = self.runner
+        if generation is Generation.V02:
+            return
+        self.runner.init(self.args, self.info)
+        if self.ranks.are_several:
+            self.runner.DDPOperation(self.ranks.rank)
+        self.runner.initOptimizer()
+        if self.ranks.are_several:
+            self.runner.afterDDP(self.ranks.rank)
+
+    def finish_runner(self) -> None:
+        """Restores the runner and the log from the state, or begins a new log; then calls AModelInit."""
+        if self.runner is not None:
+            if self.state is None:
+                self.init_log()
+            else:
+                self._load_runner(self.state)
+        self.calls.after("AModelInit")
+
+    def init_log(self) -> None:
+        """Begins the log of a new run."""
+        self.log = self.runner.initLog()
+
+    def build(self) -> bool:
+        """Builds everything; False if BAll returned Skip."""
+        if not self.begin():
+            return False
+        self.build_dataset()
+        self.build_runner()
+        self.finish_runner()
+        return True
+
+    def require_parts(self) -> None:
+        """Checks that a training has what it needs.
+
+        Raises:
+            ContractError: A part is missing, because its initialization was skipped.
+        """
+        for part, name in ((self.train_loader, "DatasetInit"), (self.runner, "ModelInit")):
+            if part is None:
+                raise ContractError(
+                    f'B{name} returned "Skip", so there is nothing to train',
+                    fix=f"return Skip from BAll or BTrain, too, or nothing from B{name}",
+                )
+
+    def save_dict(self) -> dict[str, Any]:
+        """Returns what a checkpoint holds of the project."""
+        return {
+            "life_cycle": self.life_cycle.getSaveDict(),
+            "dataset": {} if self.dataset is None else self.dataset.getSaveDict(),
+            "runner": {} if self.runner is None else self.runner.getSaveDict(),
+            "log_dict": self.log,
+        }
+
+    def load_save_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores life cycle, dataset, runner and log of a built project from what `save_dict` returned, or
+        from a checkpoint of document 000's own programs."""
+        self.life_cycle.loadSaveDict(state.get("life_cycle", {}))
+        if self.dataset is not None and state.get("dataset"):
+            self.dataset.loadSaveDict(state["dataset"])
+        if self.runner is not None:
+            self._load_runner(state)
+
+    def _load_runner(self, state: Mapping[str, Any]) -> None:
+        self.runner.loadSaveDict(state["runner"] if "runner" in state else state.get("model", {}))
+        self.log = state.get("log_dict", {})
+
+    def _class_of(self, role: Role) -> tuple[type, Generation]:
+        """Returns a class of the project and its generation.
+
+        Raises:
+            ContractError: The generation is unknown; or it is 0.2, and the project is to be trained.
+        """
+        where = setting_locations(self.package)
+        path_key, name_key = _keys(role, self.args)
+        found = module_loading.load_class(
+            self.args[path_key],
+            self.args[name_key],
+            self.package.path,
+            settings=(path_key, name_key),
+            where=where,
+        )
+        generation = generation_of(found, role, where(name_key))
+        if generation is Generation.V02 and not self.analyzing:
+            raise ContractError(
+                f"the {role.name} {found.__name__} is of generation 0.2: it can be analysed, not trained",
+                where=where(name_key),
+                fix="move what its constructor does to init()",
+            )
+        return found, generation
+
+    def _construct(self, found: type, role: Role, generation: Generation, positional: tuple[Any, ...]) -> Any:
+        given = {
+            "args": self.args,
+            "plugins": list(self.plugins),
+            "status": self.status,
+            "taskProcess": self,
+            "_envType": self.status.env,
+            "rank": self.status.rank,
+            "worldSize": self.status.worldSize,
+        }
+        return construct(
+            found,
+            role,
+            generation,
+            attached=given,
+            place=ProcessPlace(torch.device(self.device), self.ranks),
+            given=given,
+            positional=positional,
+        )
+
+
+def load_project(
+    package: PackageFolder,
+    settings: Any,
+    *,
+    device: str,
+    ranks: Ranks = ALONE,
+    state: Mapping[str, Any] | None = None,
+    analyzing: bool = False,
+) -> DlnestProject:
+    """Returns a project whose life cycle exists, and nothing else yet. The working folder must be the
+    package.
+
+    Args:
+        package: The package.
+        settings: Its settings.
+        device: The device of this process.
+        ranks: The ranks of the run.
+        state: What a checkpoint holds of the project, as `DlnestProject.save_dict` returned it; None for a
+            new run.
+        analyzing: Whether an analysis loads it.
+
+    Raises:
+        RoostError: The config, or a class of the project is wrong.
+        Exception: An error of the project's code.
+    """
+    import_names.install()
+    accelerator_of(device).set_current(torch.device(device))
+    seeding.seed_all(seeding.mix(settings.seed, "project"))
+    status = RunningStatus(device, ranks)
+    if analyzing:
+        status.status = "Analyzing"
+    project = DlnestProject(
+        package, settings, device, ranks, project_args(package), status, [], state, analyzing
+    )
+    found, generation = project._class_of(LIFE_CYCLE)
+    made = project._construct(found, LIFE_CYCLE, generation, positional=(None, None, project, None))
+    project.life_cycle, project.calls = made, LifeCycleCalls(made, ranks)
+    if state is not None:
+        # A copy: BAll may change what it was given, and the state is loaded again after it.
+        made.loadSaveDict(copy.deepcopy(state.get("life_cycle", {})))
+    return project
+
+
+def project_args(package: PackageFolder) -> dict[str, Any]:
+    """Returns the config as the project gets it: a plain dict with the package as ``root_file_path``, an
+    absolute ``save_root``, and without roost's own section."""
+    args: dict[str, Any] = json.loads(json.dumps(package.settings()))
+    args.pop("roost", None)
+    folder: Path = package.path.absolute()
+    return {**args, "root_file_path": str(folder), "save_root": str(folder.parent)}
+
+
+def _keys(role: Role, args: Mapping[str, Any]) -> tuple[str, str]:
+    """Returns the keys of the file and the name of a class."""
+    path_key, name_key = (
+        next((key for one in role.prefixes if (key := f"{one}_{end}") in args), f"{role.prefixes[0]}_{end}")
+        for end in ("file_path", "name")
+    )
+    return path_key, name_key
+
+
+def _three(found: Any, by: str) -> tuple[Any, Any, Any]:
+    if not isinstance(found, tuple | list) or len(found) != 3:
+        raise ContractError(
+            f"{by} must return a dict for the runner, a training loader and a validation loader",
+            received=type(found).__name__ if not isinstance(found, tuple | list) else f"{len(found)} values",
+            fix="return info, train_loader, valid_loader",
+        )
+    return found[0], found[1], found[2]
