@@ -14,7 +14,7 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,23 +30,19 @@ save."""
 _MODULE_ATTRIBUTES = frozenset(vars(nn.Module()))
 
 
-class _Attribute(NamedTuple):
-    path: str
-    value: Any
-
-
 class ObjectAttributes:
     """Finds the attributes that have changed since `begin`, and sets them in the objects of another process.
 
-    An attribute counts if its value is plain data, an array, a tensor on its own (no parameter or buffer of a
-    module, no part of a graph), or a random generator. Objects of classes of the project are searched for
+    An attribute counts if its value is plain data, an array, a tensor (detached, and no parameter or buffer of a
+    module), a random generator, or a reference to the log. Objects of classes of the project are searched for
     attributes as well; those of other libraries are not: what belongs to them is theirs.
 
     Args:
         roots: The objects by name.
         package: The folder with the project's code.
         device: The device of tensors that were not on the CPU.
-        excluded: Objects that are saved elsewhere, or never change.
+        log: Returns the log, which is saved elsewhere.
+        constants: Objects that are the same in each session.
         note_inexact: Called with what cannot be restored.
     """
 
@@ -56,75 +52,88 @@ class ObjectAttributes:
         *,
         package: Path,
         device: str,
-        excluded: Callable[[], Iterable[Any]],
+        log: Callable[[], dict[Any, Any]],
+        constants: Iterable[Any],
         note_inexact: Callable[[str], None],
     ) -> None:
         self._roots, self._package, self._device = roots, str(package), device
-        self._excluded, self._note_inexact = excluded, note_inexact
+        self._log, self._constants, self._note_inexact = log, _containers(constants), note_inexact
         self._before: dict[str, int | None] = {}
         self._held: set[str] = set()
         """The attributes that were loaded: they differ from those of a new run."""
 
     def begin(self) -> None:
         """Remembers the present values: those that a session of another process has as well."""
-        self._before = {one.path: _digest(one.value) for one in self._attributes()}
+        self._before = {path: _digest(entry) for path, entry in self._entries()}
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the changed attributes by path."""
-        found: dict[str, Any] = {}
-        for path, value in self._attributes():
-            digest = _digest(value)
-            if digest is None or (path not in self._held and self._before.get(path) == digest):
-                continue
-            is_generator = isinstance(value, _GENERATORS)
-            found[path] = {"generator" if is_generator else "value": _generator_state(value) if is_generator else value}
-            if isinstance(value, Tensor) and value.device.type != "cpu":
-                found[path]["on_device"] = True
-        return found
+        return {
+            path: entry
+            for path, entry in self._entries()
+            if path in self._held or self._before.get(path) != _digest(entry)
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Sets the attributes in the objects that exist."""
         self._held = set(state)
         for path, entry in state.items():
-            *parents, name = path.split(".")
-            owner: Any = None
+            root, *parents, name = path.split(".")
+            owner = self._roots.get(root)
             for part in parents:
-                owner = self._roots.get(part) if owner is None else _child(owner, part)
-                if owner is None:
-                    break
+                owner = _child(owner, part) if owner is not None else None
             if owner is None:
                 self._note_inexact(f"{path} was made in training, and no checkpoint holds the object that has it")
             elif "generator" in entry:
                 _set_generator_state(vars(owner).get(name), entry["generator"])
+            elif "log" in entry:
+                vars(owner)[name] = _at(self._log(), entry["log"])
             else:
-                _set(owner, name, self._on_device(copy.deepcopy(entry["value"]), entry))
+                value = copy.deepcopy(entry["value"])
+                _set(owner, name, value.to(self._device) if entry.get("on_device") else value)
 
-    def _on_device(self, value: Any, entry: Mapping[str, Any]) -> Any:
-        return value.to(self._device) if entry.get("on_device") else value
-
-    def _attributes(self) -> Iterator[_Attribute]:
+    def _entries(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yields each attribute with what a checkpoint holds of it."""
+        logs = _log_paths(self._log())
         seen = {id(one) for one in self._roots.values()}
-        skipped = _containers(self._excluded())
+        skipped = {*self._constants, *logs}
         storages = {_storage(one) for root in self._roots.values() for one in _module_tensors(root)}
         for name, root in self._roots.items():
-            yield from self._attributes_of(name, root, seen, skipped, storages, 0)
+            yield from self._entries_of(name, root, seen, skipped, logs, storages, 0)
 
-    def _attributes_of(
-        self, path: str, owner: Any, seen: set[int], skipped: set[int], storages: set[int], depth: int
-    ) -> Iterator[_Attribute]:
+    def _entries_of(
+        self,
+        path: str,
+        owner: Any,
+        seen: set[int],
+        skipped: set[int],
+        logs: Mapping[int, list[Any]],
+        storages: set[int],
+        depth: int,
+    ) -> Iterator[tuple[str, dict[str, Any]]]:
         for name, value in list(vars(owner).items()):
             if not isinstance(name, str) or "." in name:
                 continue
             if isinstance(owner, nn.Module) and name in _MODULE_ATTRIBUTES and name != "_modules":
                 continue
-            if isinstance(value, _GENERATORS) or _is_plain(value, skipped, storages):
-                yield _Attribute(f"{path}.{name}", value)
-                continue
-            children = value.items() if name == "_modules" and isinstance(value, dict) else [(name, value)]
-            for own, child in children:
-                if id(child) not in seen and depth < _MAX_DEPTH and self._is_of_project(child):
-                    seen.add(id(child))
-                    yield from self._attributes_of(f"{path}.{own}", child, seen, skipped, storages, depth + 1)
+            if id(value) in logs:
+                yield f"{path}.{name}", {"log": logs[id(value)]}
+            elif isinstance(value, _GENERATORS):
+                yield f"{path}.{name}", {"generator": _generator_state(value)}
+            elif isinstance(value, Tensor):
+                if _is_own_tensor(value, storages):
+                    on_device = {"on_device": True} if value.device.type != "cpu" else {}
+                    yield f"{path}.{name}", {"value": value.detach(), **on_device}
+            elif _is_plain(value, skipped, storages):
+                yield f"{path}.{name}", {"value": value}
+            else:
+                children = value.items() if name == "_modules" and isinstance(value, dict) else [(name, value)]
+                for own, child in children:
+                    if id(child) not in seen and depth < _MAX_DEPTH and self._is_of_project(child):
+                        seen.add(id(child))
+                        yield from self._entries_of(
+                            f"{path}.{own}", child, seen, skipped, logs, storages, depth + 1
+                        )
 
     def _is_of_project(self, value: Any) -> bool:
         """Whether a method of the object's class is in a file of the package."""
@@ -185,9 +194,7 @@ def _is_plain(value: Any, skipped: set[int], storages: set[int]) -> bool:
         if count > _MAX_VALUES or id(one) in skipped:
             return False
         if isinstance(one, Tensor):
-            if one.grad_fn is not None or one.numel() * one.element_size() > _MAX_BYTES:
-                return False
-            if _storage(one) in storages or (one is not value and one.device.type != "cpu"):
+            if one.grad_fn is not None or one.device.type != "cpu" or not _is_own_tensor(one, storages):
                 return False
         elif isinstance(one, np.ndarray):
             if one.nbytes > _MAX_BYTES or one.dtype.kind not in "biufcmMSU":
@@ -201,15 +208,40 @@ def _is_plain(value: Any, skipped: set[int], storages: set[int]) -> bool:
     return True
 
 
-def _digest(value: Any) -> int | None:
+def _is_own_tensor(value: Tensor, storages: set[int]) -> bool:
+    return value.numel() * value.element_size() <= _MAX_BYTES and _storage(value) not in storages
+
+
+def _digest(entry: Any) -> int | None:
+    """Returns a number that changes with the entry; None for one that no checkpoint can hold."""
     try:
-        skeleton, leaves = state_tree.pack(_generator_state(value) if isinstance(value, _GENERATORS) else value)
+        skeleton, leaves = state_tree.pack(entry)
     except CheckpointError:
         return None
     digest = zlib.crc32(json.dumps(skeleton).encode())
     for name in sorted(leaves):
         digest = zlib.crc32(leaves[name].data, digest)
     return digest
+
+
+def _log_paths(log: Mapping[Any, Any]) -> dict[int, list[Any]]:
+    """Returns the path of the log, and of each dictionary and list in it, by id."""
+    found: dict[int, list[Any]] = {id(log): []}
+    stack: list[tuple[Any, list[Any]]] = [(log, [])]
+    while stack:
+        owner, path = stack.pop()
+        for name, value in owner.items():
+            if isinstance(value, Mapping | list):
+                found[id(value)] = [*path, name]
+            if isinstance(value, Mapping):
+                stack.append((value, [*path, name]))
+    return found
+
+
+def _at(log: Any, path: list[Any]) -> Any:
+    for name in path:
+        log = log[name]
+    return log
 
 
 def _containers(values: Iterable[Any]) -> set[int]:

@@ -13,10 +13,11 @@ from typing import Any
 import torch
 
 from roost.base import durable
-from roost.base.errors import CheckpointError, ContractError, PeerLost
+from roost.base.errors import CheckpointError, ContractError, PeerLost, TrainingError
 from roost.base.interval import NEVER, Interval
 from roost.package.live_progress import ProgressFile
 from roost.package.records import RecordsWriter
+from roost.package.sessions import INITIALIZED
 from roost.project.contract import move_to_device
 from roost.project.dlnest import run_state
 from roost.project.dlnest.epoch_batches import END, EpochBatches
@@ -68,7 +69,8 @@ class TrainingLoop:
         checkpoints: Where to save. None: nothing is saved.
         state: The parts of the checkpoint from which the run continues (`run_state.read`); None: it begins.
         was_finished: Whether the run had finished, and is to be trained at least one epoch more.
-        save_every: Also saves at this interval, within epochs.
+        initializes: Whether to save the state before the first step, and to end there.
+        save_every: Also saves at this interval, or at several, within epochs.
         log_every: The interval of rows; one more is written at the end of each epoch.
         max_seconds: The training time after which the run is finished.
         precision: 32 or "bf16": autocast around ``runOneStep`` and the validation.
@@ -87,7 +89,8 @@ class TrainingLoop:
         checkpoints: Checkpoints | None = None,
         state: Mapping[str, dict[str, Any]] | None = None,
         was_finished: bool = False,
-        save_every: str | int = "never",
+        initializes: bool = False,
+        save_every: str | int | Sequence[str | int] = "never",
         log_every: str | int = "10/ep",
         max_seconds: float = math.inf,
         precision: Any = 32,
@@ -104,8 +107,10 @@ class TrainingLoop:
         self.inexact: list[str] = []
         self._printed_inexact: set[str] = set()
         self._state, self._was_finished, self._must_train = state, was_finished, False
+        self._initializes = initializes
         self._epoch = 0
-        self._save_alarm = _Alarm(Interval.parse(save_every, setting="roost.checkpoint.every"))
+        given = [save_every] if isinstance(save_every, str | int) else save_every
+        self._save_alarms = [_Alarm(Interval.parse(one, setting="roost.checkpoint.every")) for one in given]
         self._row_alarm = _Alarm(Interval.parse(log_every, setting="roost.log_every"))
         self._max_seconds, self._precision = max_seconds, precision
         self._seed, self._has_own_seed = seed, seed_mode == "per_rank" and not self.ranks.is_main
@@ -126,11 +131,13 @@ class TrainingLoop:
         self._batches = EpochBatches(project.train_loader, note_inexact=self.note_inexact)
         self._num_batches = self._batches.length or 0
         self.publisher = ProgressPublisher(board, steps_per_epoch=self._num_batches)
+        roots = {"LifeCycle": project.life_cycle, "Dataset": project.dataset, "Runner": project.runner}
         self._attributes = ObjectAttributes(
-            {"LifeCycle": project.life_cycle, "Dataset": project.dataset, "Runner": project.runner},
+            {name: one for name, one in roots.items() if one is not None},
             package=project.package.path,
             device=project.device,
-            excluded=lambda: [project.args, project.log, project.info, vars(project)],
+            log=lambda: project.log,
+            constants=[project.args, project.info],
             note_inexact=self.note_inexact,
         )
         self._checkpointer = Checkpointer(
@@ -215,6 +222,8 @@ class TrainingLoop:
             return
         if calls.before("BTrain"):
             self._restore()
+            if self._initializes:
+                self._initialize()
             try:
                 self._train_epochs()
             except Interrupted:
@@ -224,6 +233,15 @@ class TrainingLoop:
         if not self._is_saved and self.progress.step:
             self._save("final", is_last=True)
         calls.after("ATrain")
+
+    def _initialize(self) -> None:
+        self._save("start")
+        if not self._is_saved:
+            raise TrainingError(
+                "step 0 could not be saved; the reason is printed above",
+                fix="make space, then start it again",
+            )
+        self.request_stop(INITIALIZED)
 
     def _train_epochs(self) -> None:
         project = self.project
@@ -349,7 +367,7 @@ class TrainingLoop:
             self._collect("train")
             self._write_row()
             self._report()
-        saves = self._save_requested or self._save_alarm.is_due(self.progress, now)
+        saves = self._save_requested or any(one.is_due(self.progress, now) for one in self._save_alarms)
         over, stops = self._is_time_over(), self.wants_to_stop
         if self.ranks.are_several:
             saves, over, stops = self._agree(saves, over, stops)
@@ -364,7 +382,7 @@ class TrainingLoop:
 
     def _schedule(self, now: float) -> None:
         """Sets when `_after_step` is called next."""
-        alarms = self._row_alarm, self._save_alarm
+        alarms = [self._row_alarm, *self._save_alarms]
         for alarm in alarms:
             alarm.schedule(self.progress, self._num_batches, now)
         self._wake_step, self._wake_batch = min(a.step for a in alarms), min(a.batch for a in alarms)
