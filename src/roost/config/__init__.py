@@ -1,9 +1,11 @@
 """Floor 1: the settings of a run, from files and overrides to typed settings and objects.
 
-settings: all settings: types, defaults, help, and the checks of a merged config
+run_settings: the settings that runs of both contracts have
+settings: all native settings: types, defaults, help, and the checks of a merged config
 sections: the structs of the sections
 step_modes: the step modes and their consequences
 section_schema: reading structs from values; keys, defaults and help of a struct
+dlnest: configs of document 000's contract
 layers: files and overrides, merged in layers, with the origin of each setting
 interpolation: ``${...}`` in settings
 project_folder: the folder of the code of a config

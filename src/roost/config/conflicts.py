@@ -14,7 +14,7 @@ from roost.config.step_modes import STEP_MODES
 if TYPE_CHECKING:
     from roost.config.sections.monitoring import StatisticsSettings
     from roost.config.sections.optimizers import OptimizerSettings
-    from roost.config.settings import Devices, Settings
+    from roost.config.settings import Settings
 
 
 def check(settings: Settings, where: Callable[[str], str | None]) -> None:
@@ -36,7 +36,6 @@ def check(settings: Settings, where: Callable[[str], str | None]) -> None:
             fix="set step_mode: compile, or remove compile_dynamic",
         )
     _check_validations(settings, where)
-    _check_devices(settings.devices, where)
     _check_rates(settings.optimizers, where)
     _check_order(settings.data, where)
     _check_mix(settings.data, where)
@@ -182,17 +181,6 @@ def _is_number(text: str) -> bool:
         return math.isfinite(float(text))
     except ValueError:
         return False
-
-
-def _check_devices(devices: Devices, where: Callable[[str], str | None]) -> None:
-    if isinstance(devices, list) and (not devices or len(set(devices)) < len(devices)):
-        raise ConfigError(
-            "names no GPU" if not devices else "names a GPU twice",
-            setting="devices",
-            received=devices,
-            where=where("devices"),
-            fix="write auto, 2, or [0, 2]",
-        )
 
 
 def _check_statistics(statistics: StatisticsSettings, where: Callable[[str], str | None]) -> None:

@@ -1,7 +1,8 @@
 """A config, merged from layers of files and overrides, with the origin of each setting.
 
 The layers from lowest to highest: roost's defaults, the defaults of the options that a config declares,
-included files, the root file, a tuning file, the command line.
+included files, the root file, a tuning file, the command line. In a config of document 000's contract: the
+defaults of the section ``roost``, the root file, its child files, a tuning file, the command line.
 Sections are merged key by key; lists and single values are replaced. A key ``~name`` without a value removes
 what the layers below have set (as ``~a.name`` on the command line).
 """
@@ -14,6 +15,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +23,7 @@ from roost.base.config_files import MAX_DEPTH, ConfigFile, parse_scalar, read_co
 from roost.base.errors import ConfigError, NotFound
 from roost.base.text.suggestions import did_you_mean
 from roost.config import settings, user_options
+from roost.config.dlnest import child_files, dlnest_settings
 from roost.config.other_tools import synonyms
 
 MAX_FILES = 256
@@ -45,6 +48,14 @@ class _Absent:
 
 ABSENT: Final = _Absent()
 """The value of a key that is not set, in contrast to null."""
+
+
+class Contract(StrEnum):
+    """The contract of a config: which of its keys are roost's."""
+
+    NATIVE = "native"
+    DLNEST = "dlnest"
+    """Document 000's: every key is the user's, except those of the section ``roost``."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +86,9 @@ class Config:
     """Every file that was read, absolute, the root first."""
     layers: tuple[Layer, ...]
     """From lowest to highest."""
+    contract: Contract = Contract.NATIVE
+    notes: Sequence[str] = ()
+    """Notes for the user, one line each."""
     provenance: dict[str, str] = field(init=False)
     """The layer that set each dotted key last: ``default``, ``config.yaml:12``, ``command line``."""
 
@@ -140,6 +154,9 @@ class ConfigSource:
     paths: list[Path]
     layers: tuple[Layer, ...]
     """From lowest to highest, the defaults included."""
+    contract: Contract = Contract.NATIVE
+    notes: Sequence[str] = ()
+    """Notes for the user, one line each."""
 
     def config(self, overrides: Iterable[str] = ()) -> Config:
         """Merges the files with the overrides of a command line.
@@ -150,11 +167,13 @@ class ConfigSource:
         layers = list(self.layers)
         values = _merge_layers(layers)
         for text in overrides:
-            layer = _parse_override(text, values)
+            layer = _parse_override(text, values, self.contract)
             layers.append(layer)
             values = _apply_layer(values, layer)
-        layers[1] = _option_defaults(layers)  # the command line may have changed the declared options
-        return Config(self.path, _merge_layers(layers), self.paths, tuple(layers))
+        if self.contract is Contract.NATIVE:
+            layers[1] = _option_defaults(layers)  # the command line may have changed the declared options
+        merged = _merge_layers(layers)
+        return Config(self.path, merged, self.paths, tuple(layers), self.contract, self.notes)
 
 
 def load(path: Path | str, *, tuning: Path | str | None = None, overrides: Iterable[str] = ()) -> Config:
@@ -176,6 +195,8 @@ def load_files(path: Path | str, *, tuning: Path | str | None = None) -> ConfigS
     """Reads the files for `load`, with the same arguments and errors."""
     root = Path(os.path.normpath(Path(path).absolute()))
     reader = _Reader(root.parent)
+    if child_files.is_root(reader.read(root).values):
+        return _load_children(root, tuning, reader)
     layers = reader.layers(root)
     if tuning is not None:
         layers += reader.layers(Path(os.path.normpath(Path(tuning).absolute())))
@@ -185,6 +206,18 @@ def load_files(path: Path | str, *, tuning: Path | str | None = None) -> ConfigS
     return ConfigSource(root, reader.files, tuple(layers))
 
 
+def _load_children(root: Path, tuning: Path | str | None, reader: _Reader) -> ConfigSource:
+    """Reads the other files of a config of document 000's contract."""
+    above = None if tuning is None else reader.read(Path(os.path.normpath(Path(tuning).absolute())))
+    files, notes = child_files.merge_order(reader.read(root), above, reader.read)
+    layers = [
+        Layer(one.display_name, {k: v for k, v in one.values.items() if k != child_files.CHILDREN}, one)
+        for one in files
+    ]
+    layers.insert(0, Layer("default", dlnest_settings.defaults(_merge_layers(layers))))
+    return ConfigSource(root, reader.files, tuple(layers), Contract.DLNEST, notes)
+
+
 def _option_defaults(layers: Sequence[Layer]) -> Layer:
     """Returns the layer of the defaults of the options that the layers declare."""
     return Layer(
@@ -192,15 +225,22 @@ def _option_defaults(layers: Sequence[Layer]) -> Layer:
     )
 
 
-def apply_overrides(values: Mapping[str, Any], overrides: Iterable[str]) -> Values:
+def apply_overrides(
+    values: Mapping[str, Any], overrides: Iterable[str], contract: Contract = Contract.NATIVE
+) -> Values:
     """Returns new values with the overrides of a command line applied in their order.
+
+    Args:
+        values: All settings, of a config of ``contract``.
+        overrides: As for `load`.
+        contract: Which of the keys are roost's.
 
     Raises:
         ConfigError: As `load` does.
     """
     applied = dict(values)
     for text in overrides:
-        applied = _apply_layer(applied, _parse_override(text, applied))
+        applied = _apply_layer(applied, _parse_override(text, applied, contract))
     return applied
 
 
@@ -330,6 +370,11 @@ class _Reader:
                 where=included_at,
             )
 
+    def read(self, path: Path) -> ConfigFile:
+        """Returns the content of a file; reads it only once."""
+        _real_path(path, None)
+        return self._located(path, None)
+
     def _located(self, path: Path, included_at: object) -> ConfigFile:
         if path not in self._read:
             try:
@@ -419,7 +464,7 @@ def _includes(located: ConfigFile) -> list[tuple[str, object]]:
 _COMMAND_LINE = "command line"
 
 
-def _parse_override(text: str, values: Values) -> Layer:
+def _parse_override(text: str, values: Values, contract: Contract) -> Layer:
     """Parses one override and checks it against the values to which it is applied."""
     sign = text[:1] if text[:1] in ("+", "~") else ""
     key, equals, value = text.removeprefix(sign).partition("=")
@@ -433,8 +478,10 @@ def _parse_override(text: str, values: Values) -> Layer:
         )
     _check_path(path, text)
     key = ".".join(path)
-    if sign != "+" and _value_at(values, path) is ABSENT:
-        _refuse_unknown(key, values, sign, value)
+    if contract is Contract.DLNEST:
+        _check_user_key(path, values, sign, text)
+    else:
+        _check_native_key(path, values, sign, text)
     _check_sections(path, values)
     if sign == "~":
         return Layer(_COMMAND_LINE, {}, removed=path)
@@ -468,10 +515,33 @@ def _check_path(path: Key, text: str) -> None:
     for name in path:
         if not name.strip() or name.startswith("__") or len(path) > MAX_DEPTH:
             raise ConfigError("is not a dotted key", received=text, fix="write names joined by single dots")
+
+
+def _check_native_key(path: Key, values: Values, sign: str, text: str) -> None:
     if path[0] == "include":
         raise ConfigError("include is allowed only in files", received=text, fix="give a tuning file")
     if path[0] == "project":
         raise ConfigError("project is allowed only in files", received=text, fix="use --project DIR")
+    if sign != "+" and _value_at(values, path) is ABSENT:
+        _refuse_unknown(".".join(path), values, sign, text.partition("=")[2])
+
+
+def _check_user_key(path: Key, values: Values, sign: str, text: str) -> None:
+    """Checks an override of a config of document 000's contract, where every key may be set: it is the
+    user's, except in the section ``roost``."""
+    key, is_set = ".".join(path), _value_at(values, path) is not ABSENT
+    if path[0] == child_files.CHILDREN:
+        fix = "give a tuning file, which may have it"
+        raise ConfigError(f"{path[0]} is allowed only in files", received=text, fix=fix)
+    if path[0] == dlnest_settings.SECTION and not is_set:
+        dlnest_settings.refuse_unknown(key, values)
+    elif sign == "~" and not is_set:
+        known = [".".join(one[:end]) for one in _leaves(values) for end in range(1, len(one) + 1)]
+        raise ConfigError(
+            f"there is no key {key!r} to remove",
+            where=_COMMAND_LINE,
+            fix=did_you_mean(key, dict.fromkeys(known)).strip() or "leave it out",
+        )
 
 
 def _check_sections(path: Key, values: Values) -> None:

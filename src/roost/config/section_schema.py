@@ -49,8 +49,9 @@ class _Field(NamedTuple):
 
 @functools.cache
 def fields(struct: type[Struct]) -> dict[str, _Field]:
-    """Returns the fields of a struct by their keys in a config."""
-    found = msgspec.structs.fields(struct)
+    """Returns the fields of a struct by their keys in a config: its own, then those of its bases."""
+    own = [name for one in struct.__mro__ for name in vars(one).get("__annotations__", {})]
+    found = sorted(msgspec.structs.fields(struct), key=lambda info: own.index(info.name))
     return {info.encode_name: _field(info) for info in found if info.name != "arguments"}
 
 

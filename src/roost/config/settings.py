@@ -8,24 +8,32 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
 from msgspec import Meta, Struct
 
 from roost.base.errors import ConfigError
-from roost.base.interval import Interval, parse_duration, parse_start, parse_steps
-from roost.base.strategy import StrategyName
+from roost.base.interval import parse_start, parse_steps
 from roost.base.text.suggestions import closest_match
 from roost.config import conflicts, section_schema, user_options, yaml_project_checks
 from roost.config.other_tools import synonyms
+from roost.config.run_settings import (
+    Checkpointing,
+    Description,
+    RunSettings,
+    SaveRoot,
+    check_duration,
+    check_execution,
+    check_interval,
+    check_saves,
+    check_syntax,
+)
 from roost.config.section_schema import Where as Where
 from roost.config.sections.checkpoint import CheckpointSettings
 from roost.config.sections.data import DataSettings
-from roost.config.sections.field_types import HAS_UNIT, Every, Natural, Patterns, Positive, help_text
+from roost.config.sections.field_types import Every, Natural, Patterns, Positive, help_text
 from roost.config.sections.init_from import InitSettings
-from roost.config.sections.limits import LimitSettings
-from roost.config.sections.mirrors import MirrorSettings
 from roost.config.sections.monitoring import (
     AverageSettings,
     EarlyStoppingSettings,
@@ -39,32 +47,25 @@ from roost.config.sections.yaml_project import (
     OptionSettings,
     RunnerSettings,
 )
-from roost.config.step_modes import StepMode
+from roost.config.step_modes import STEP_MODES, StepMode
 
-_Threads = Annotated[int, Meta(ge=1, le=1024)]
 _Limit = Annotated[int, Meta(ge=1, le=10**12)]
-MAX_DEVICES = 1024
-Devices = Annotated[int, Meta(ge=1, le=MAX_DEVICES)] | Literal["auto"] | list[Natural]
-"""The number of GPUs, or the indices of the visible GPUs, from 0; on the CPU, the number of processes."""
 
 
 class StateSettings(Struct, frozen=True, kw_only=True):
-    """The settings of every config: the folder of its package, and the checkpoints that are kept."""
+    """The settings of a config that does not train: the folder of its package, and the checkpoints that are
+    kept."""
 
-    save_root: Annotated[str, help_text("folder in which packages are made, relative to the project")] = (
-        "runs"
-    )
-    description: Annotated[str | None, help_text("short description of the run")] = None
-    checkpoint: Annotated[CheckpointSettings, help_text("when to save and what to keep")] = (
-        CheckpointSettings()
-    )
+    save_root: SaveRoot = "runs"
+    description: Description = None
+    checkpoint: Checkpointing = CheckpointSettings()
 
 
-S = TypeVar("S", bound=StateSettings)
+S = TypeVar("S", bound=Struct)
 
 
-class Settings(StateSettings, frozen=True, kw_only=True):
-    """All settings of a config that trains."""
+class Settings(RunSettings, Struct, frozen=True, kw_only=True):
+    """All settings of a config that trains a `Runner`."""
 
     runner: Annotated[
         str | RunnerSettings,
@@ -88,36 +89,8 @@ class Settings(StateSettings, frozen=True, kw_only=True):
         str | InitSettings | list[str | InitSettings] | None, help_text("initial weights")
     ] = None
     freeze: Annotated[Patterns, help_text("globs over the names of the parameters that are not trained")] = []
-    seed: Annotated[Annotated[int, Meta(ge=0, le=2**63 - 1)], help_text("seed of all random numbers")] = 0
-    seed_mode: Annotated[
-        Literal["per_rank", "same"], help_text("whether dropout and noise differ between ranks")
-    ] = "per_rank"
-    threads: Annotated[_Threads | Literal["auto"], help_text("CPU threads of one process")] = "auto"
-    devices: Annotated[
-        Devices,
-        help_text(
-            "GPUs of the run: their number or indices; on the CPU the number of processes",
-            fix="write auto, 2, or [0, 2]",
-        ),
-    ] = "auto"
-    strategy: Annotated[
-        StrategyName | None,
-        help_text("how ranks share the work; by default ddp with several devices, else single"),
-    ] = None
-    sync_batch_norm: Annotated[
-        bool, help_text("whether batch norm uses the samples of all ranks; only on GPUs")
-    ] = False
-    rank_timeout: Annotated[
-        str, help_text("longest time that a rank waits for another rank before the run fails", fix=HAS_UNIT)
-    ] = "30min"
     max_epochs: Annotated[_Limit | None, help_text("epochs after which the run ends")] = None
     max_steps: Annotated[_Limit | None, help_text("optimizer steps after which the run ends")] = None
-    max_time: Annotated[
-        str | None, help_text("time after which the run ends, such as 1h30min", fix=HAS_UNIT)
-    ] = None
-    precision: Annotated[
-        Literal[32, "bf16", "fp16"], help_text("precision of the forward and backward pass")
-    ] = 32
     evaluation_precision: Annotated[
         Literal[32, "bf16", "fp16"] | None,
         help_text("precision of validation and test; by default that of precision"),
@@ -140,17 +113,10 @@ class Settings(StateSettings, frozen=True, kw_only=True):
     max_skipped_steps: Annotated[
         Natural, help_text("steps and validation batches that may be skipped before the run fails")
     ] = 100
-    determinism: Annotated[
-        Literal["off", "seeded", "strict"], help_text("off: fastest; strict: the same bits also on a GPU")
-    ] = "seeded"
     gradient_accumulation_steps: Annotated[Positive, help_text("micro-batches of one step")] = 1
     validate_every: Annotated[
         Every, help_text("when to validate: 500 steps, 2ep, 10/ep, 10min, or never")
     ] = "1ep"
-    log_every: Annotated[
-        Every,
-        help_text("when to record a row: 500 steps, 2ep, 10/ep, 10min, or never"),
-    ] = "10/ep"
     visualize_every: Annotated[Every | None, help_text("when to call Runner.visualize")] = None
     visualize_samples: Annotated[
         Positive | None, help_text("number of validation samples for it; by default the first batch")
@@ -172,10 +138,11 @@ class Settings(StateSettings, frozen=True, kw_only=True):
     profile: Annotated[
         ProfileSettings | None, help_text("steps recorded by torch's profiler; stored in the package")
     ] = None
-    mirrors: Annotated[MirrorSettings, help_text("other tools to which rows and media are copied")] = (
-        MirrorSettings()
-    )
-    limits: Annotated[LimitSettings, help_text("limits of a session")] = LimitSettings()
+
+    @property
+    def trains(self) -> bool:
+        """Whether the run saves anything; a step mode may only measure."""
+        return STEP_MODES[self.step_mode].trains
 
 
 class _Options(Struct, frozen=True, kw_only=True):
@@ -210,7 +177,9 @@ def parse_state_settings(values: Mapping[str, Any], *, where: Where = lambda key
     Raises:
         ConfigError: A key is similar to a setting of roost, or has the wrong type or range.
     """
-    return _read(StateSettings, values, where)
+    settings = _read(StateSettings, values, where)
+    check_saves(settings.checkpoint.every, "checkpoint.every", where)
+    return settings
 
 
 def _read(struct: type[S], values: Mapping[str, Any], where: Where) -> S:
@@ -219,16 +188,7 @@ def _read(struct: type[S], values: Mapping[str, Any], where: Where) -> S:
     for key in values:
         if key not in known and key not in own:
             _refuse_near_miss(key, [*known, *own], where)
-    settings = section_schema.read_section(struct, values, where=where, is_open=True)
-    every = settings.checkpoint.every
-    named = (
-        {f"checkpoint.every.{i}": one for i, one in enumerate(every)}
-        if isinstance(every, list)
-        else {"checkpoint.every": every}
-    )
-    for key, one in named.items():
-        _check_interval(one, key, where)
-    return settings
+    return section_schema.read_section(struct, values, where=where, is_open=True)
 
 
 def declared_options(
@@ -301,27 +261,18 @@ def _refuse_endless(values: Mapping[str, Any], where: Where) -> None:
 
 
 def _check(settings: Settings, where: Where) -> None:
+    check_saves(settings.checkpoint.every, "checkpoint.every", where)
+    check_execution(settings, where)
     conflicts.check(settings, where)
     yaml_project_checks.check(settings, where)
-    for key in ("validate_every", "log_every", "visualize_every"):
+    for key in ("validate_every", "visualize_every"):
         if (value := getattr(settings, key)) is not None:
-            _check_interval(value, key, where)
+            check_interval(value, key, where)
     _check_averages(settings.averages, where)
     if settings.statistics is not None:
         every = functools.partial(parse_steps, settings.statistics.every, setting="statistics.every")
-        _check_syntax(every, settings.statistics.every, "statistics.every", where)
-    limits = settings.limits
-    durations = {
-        "data.loader_timeout": settings.data.loader_timeout,
-        "max_time": settings.max_time,
-        "rank_timeout": settings.rank_timeout,
-        "limits.wall_time": limits.wall_time,
-        "limits.grace": limits.grace,
-        "limits.stall_timeout": limits.stall_timeout,
-    }
-    for key, value in durations.items():
-        if isinstance(value, str):
-            _check_syntax(functools.partial(parse_duration, value, setting=key), value, key, where)
+        check_syntax(every, settings.statistics.every, "statistics.every", where)
+    check_duration(settings.data.loader_timeout, "data.loader_timeout", where)
 
 
 def _check_averages(averages: Mapping[str, AverageSettings], where: Where) -> None:
@@ -334,7 +285,7 @@ def _check_averages(averages: Mapping[str, AverageSettings], where: Where) -> No
                 where=where(key),
                 fix="use only letters, digits, _ and -",
             )
-        _check_interval(average.every, f"{key}.every", where)
+        check_interval(average.every, f"{key}.every", where)
         if average.every == "never":
             raise ConfigError(
                 "an average that is never updated has no weights",
@@ -344,7 +295,7 @@ def _check_averages(averages: Mapping[str, AverageSettings], where: Where) -> No
                 fix="remove the average, or write 1",
             )
         start = functools.partial(parse_start, average.start, setting=f"{key}.start")
-        _check_syntax(start, average.start, f"{key}.start", where)
+        check_syntax(start, average.start, f"{key}.start", where)
         if average.method == "swa" and average.decay != AverageSettings().decay:
             raise ConfigError(
                 "applies only to method: ema; with swa all weights count equally",
@@ -353,16 +304,3 @@ def _check_averages(averages: Mapping[str, AverageSettings], where: Where) -> No
                 where=where(f"{key}.decay"),
                 fix="remove it, or set method: ema",
             )
-
-
-def _check_interval(value: str | int, key: str, where: Where) -> None:
-    _check_syntax(functools.partial(Interval.parse, value, setting=key), value, key, where)
-
-
-def _check_syntax(parse: Callable[[], object], value: object, key: str, where: Where) -> None:
-    try:
-        parse()
-    except ConfigError as error:
-        raise ConfigError(
-            error.message, setting=key, received=value, where=where(key), fix=error.fix
-        ) from None

@@ -14,6 +14,8 @@ class PackageKind(StrEnum):
 
     TRAIN = "train"
     """A training by `Runner` and `Dataset`."""
+    DLNEST = "dlnest"
+    """A training by a project of document 000's contract."""
     PYTHON = "python"
     """A loop of the user's own, by the Python API; `roost continue` needs a Runner."""
     COMMAND = "command"
@@ -26,6 +28,11 @@ class PackageKind(StrEnum):
             return cls(str(request.get("kind", cls.TRAIN)))
         except ValueError:
             return cls.TRAIN
+
+    @property
+    def trains(self) -> bool:
+        """Whether the package's own code is trained, by sessions that roost starts."""
+        return self in (PackageKind.TRAIN, PackageKind.DLNEST)
 
     @property
     def may_continue(self) -> bool:

@@ -12,7 +12,7 @@ import os
 import shutil
 import stat
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -220,14 +220,24 @@ class PackageFolder:
         Args:
             until: The session whose settings are returned; None: the newest.
         """
-        from roost.config import layers  # 25 ms with the YAML reader; a package of a command has no settings
-
         values = self.args
         for session in self.sessions():
             is_included = until is None or session.number <= until
             if is_included and session.is_effective(self.path / "records"):
-                values = layers.apply_overrides(values, session.request.overrides)
+                values = self.with_overrides(values, session.request.overrides)
         return values
+
+    def with_overrides(self, values: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
+        """Returns settings of this package with the overrides of a command line applied.
+
+        Raises:
+            ConfigError: An override is not valid.
+        """
+        from roost.config import layers  # 25 ms with the YAML reader; a package of a command has no settings
+
+        is_dlnest = PackageKind.of(self.request) is PackageKind.DLNEST
+        contract = layers.Contract.DLNEST if is_dlnest else layers.Contract.NATIVE
+        return layers.apply_overrides(values, overrides, contract)
 
     def sessions(self) -> list[Session]:
         """Returns all sessions, the oldest first."""

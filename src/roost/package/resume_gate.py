@@ -99,7 +99,7 @@ def check(package: PackageFolder, overrides: Iterable[str]) -> ResumeGate:
         NotFound: The package cannot be read.
     """
     before = package.settings()
-    after = layers.apply_overrides(before, overrides)
+    after = package.with_overrides(before, overrides)
     found = layers.differences(before, after)
     has_begun = bool(checkpoint.ids(package.checkpoints))
     if has_begun:

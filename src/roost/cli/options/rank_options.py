@@ -12,7 +12,7 @@ from roost.base.errors import ConfigError, UsageError
 from roost.base.strategy import StrategyName
 
 if TYPE_CHECKING:
-    from roost.config.settings import Devices
+    from roost.config.run_settings import Devices
     from roost.operations.sessions.rank_layout import RankRequest
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -172,7 +172,7 @@ def _parse_devices(text: str | None) -> Devices | None:
         )
     if "," in text:
         return [int(part) for part in parts]
-    from roost.config.settings import MAX_DEVICES
+    from roost.config.run_settings import MAX_DEVICES
 
     if int(text) > MAX_DEVICES:
         fix = f"request at most {MAX_DEVICES}"

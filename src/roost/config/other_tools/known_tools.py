@@ -173,13 +173,7 @@ TOOLS = (
     Tool(
         "DLNest",
         f"{PAGE}#dlnest",
-        (
-            ("child_jsons",),
-            ("checkpoint_args",),
-            ("root_file_path",),
-            ("runner_file_path",),
-            ("model_file_path",),
-        ),
+        (),  # its configs are run as they are; these keys are refused in a native config
         {
             "runner_file_path": "`runner`: FILE.py:CLASS",
             "runner_name": "`runner`: FILE.py:CLASS",

@@ -12,7 +12,6 @@ from typing import Any
 
 from roost.analysis import preconditions
 from roost.base.text.word_list import join_names
-from roost.config import layers
 from roost.config.settings import Settings, Where
 from roost.operations.reading import package_schema
 from roost.operations.sessions.rank_layout import RankRequest, plan_ranks, with_previous_layout
@@ -171,7 +170,7 @@ def next_session(package: PackageFolder, request: ContinueRequest) -> NextSessio
     lineage.require_loadable(found.refused)
     project = preconditions.project_folder(package, request.project)
     where = setting_locations(package, overrides=request.overrides)
-    values = layers.apply_overrides(package.settings(), request.overrides)
+    values = package.with_overrides(package.settings(), request.overrides)
     settings = check_settings(values, project=project, package=str(package.path), where=where)
     named_files(settings, root=package.path, where=where)
     copied = [*package.manifest["files"], *package.manifest["links"]]

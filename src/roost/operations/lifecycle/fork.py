@@ -128,7 +128,7 @@ def fork(request: ForkRequest) -> StartedSession:
 
 def _plan_fork(source: PackageFolder, request: ForkRequest) -> _ForkPlan:
     before = source.settings()
-    values = layers.apply_overrides(before, request.overrides)
+    values = source.with_overrides(before, request.overrides)
     differences = layers.differences(before, values)
     provenance = _provenance(source, differences)
     where = provenance_locations(provenance)
@@ -164,7 +164,7 @@ def _provenance(source: PackageFolder, differences: Sequence[ConfigDifference]) 
     found, values = dict(source.provenance), source.args
     for session in source.sessions():
         if session.is_effective(source.path / "records"):
-            after = layers.apply_overrides(values, session.request.overrides)
+            after = source.with_overrides(values, session.request.overrides)
             label = f"command line of session {session.number} of {source.path.name}"
             _set_layer(found, layers.differences(values, after), label)
             values = after

@@ -7,7 +7,6 @@ import hashlib
 import json
 from pathlib import PurePath
 
-from roost.config import layers
 from roost.lab.memory.memory_features import memory_features
 from roost.lab.sessions.session_plan import SessionPlan
 from roost.package.package import PackageFolder
@@ -32,7 +31,7 @@ def profile_of(
     """
     if plan.is_command:
         return "", None
-    settings = layers.apply_overrides(package.settings(), plan.request["overrides"])
+    settings = package.with_overrides(package.settings(), plan.request["overrides"])
     features, scale = memory_features(
         {**settings, "strategy": plan.request["strategy"]},
         family=str(package.request.get("project") or package.path.parent),

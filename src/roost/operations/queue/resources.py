@@ -32,7 +32,7 @@ from roost.operations import lab
 from roost.operations.queue.task_labels import TaskLabels
 
 if TYPE_CHECKING:
-    from roost.config.settings import Devices
+    from roost.config.run_settings import Devices
 
 _MAX_BEGIN_DAYS = 366
 _CLOCK = re.compile(r"(?:(today|tomorrow)\s*)?(?:(\d{1,2}):(\d{2}))?")

@@ -16,7 +16,8 @@ from roost.base.errors import Refused, UsageError
 from roost.base.system import cpu_cores
 from roost.base.system.worker_protocol import THREADS_VARIABLE
 from roost.config import conflicts
-from roost.config.settings import Devices, Settings, Where
+from roost.config.run_settings import Devices
+from roost.config.settings import Settings, Where
 from roost.devices import device_types, inventory, visible_cards
 from roost.devices.card import Card
 from roost.devices.resource_request import TaskOptions

@@ -1,0 +1,8 @@
+"""Configs of document 000's contract: recognised, merged from their child files, and read.
+
+child_files: recognising a root file; the files that it names in ``child_jsons``, in their order
+dlnest_settings: the contract's own keys, and roost's in the section ``roost``
+
+Every key is the user's, except those of the section ``roost``. No default is added to the user's keys,
+nothing is interpolated, and no name is compared with a setting of roost.
+"""
