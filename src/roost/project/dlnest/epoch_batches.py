@@ -67,7 +67,7 @@ class EpochBatches:
         self._set_epoch(epoch)
         self._start = {
             "generators": seeding.rng_state(),
-            **_own_state(self._loader),
+            **own_state(self._loader),
         }
         self._iterator = loader_parts.start_pass(self._loader)
 
@@ -88,7 +88,7 @@ class EpochBatches:
             self._note_unknown_order()
             print(f"{num_drawn:,} batches are drawn again and dropped, to resume within the epoch", flush=True)
         self._set_epoch(epoch)
-        _restore_own_state(self._loader, start)
+        restore_own_state(self._loader, start)
         seeding.set_rng_state(start["generators"])
         self._start = dict(start)
         self._iterator = loader_parts.start_pass(self._loader)
@@ -139,7 +139,7 @@ class EpochBatches:
             self._note_inexact(f"{_NAME} draws from a generator that roost neither seeds nor saves")
 
 
-def _own_state(loader: Any) -> dict[str, Any]:
+def own_state(loader: Any) -> dict[str, Any]:
     """Returns the state of the loader's own generators, set and samplers, as far as they have one."""
     return {
         "own": [one.get_state() for one in loader_parts.generators(loader)],
@@ -147,7 +147,7 @@ def _own_state(loader: Any) -> dict[str, Any]:
     }
 
 
-def _restore_own_state(loader: Any, state: Mapping[str, Any]) -> None:
+def restore_own_state(loader: Any, state: Mapping[str, Any], *, generators_only: bool = False) -> None:
     generators, parts = loader_parts.generators(loader), _stateful_parts(loader)
     if len(generators) != len(state["own"]) or len(parts) != len(state["parts"]):
         raise CheckpointError(
@@ -156,14 +156,19 @@ def _restore_own_state(loader: Any, state: Mapping[str, Any]) -> None:
         )
     for generator, own in zip(generators, state["own"], strict=True):
         generator.set_state(own)
-    for part, own in zip(parts, state["parts"], strict=True):
+    for part, own in () if generators_only else zip(parts, state["parts"], strict=True):
         part.load_state_dict(copy.deepcopy(own))
 
 
 def _stateful_parts(loader: Any) -> list[Any]:
-    """Returns the set and the samplers with a state; not a DataLoader, which begins a pass anew."""
+    """Returns the set and the samplers with a state; not a DataLoader, which begins a pass anew, nor torchdata's
+    samplers, whose state is a position that the next pass would begin from."""
     found = loader_parts.parts(loader)
-    return [one for one in (found[1:] if isinstance(loader, DataLoader) else found) if is_stateful(one)]
+    return [
+        one
+        for one in (found[1:] if isinstance(loader, DataLoader) else found)
+        if is_stateful(one) and not type(one).__module__.startswith("torchdata.")
+    ]
 
 
 class _PassProbe:
@@ -174,13 +179,13 @@ class _PassProbe:
 
     def ignores_seeding(self) -> bool:
         """Whether the order or the first sample differs."""
-        begin = _own_state(self._loader)
+        begin = own_state(self._loader)
         first, second = (self._read(begin) for _ in range(2))
         return first[0] != second[0] or None not in (first[1], second[1]) and first[1] != second[1]
 
     def _read(self, begin: Mapping[str, Any]) -> tuple[Any, Any]:
         sampler: Any = self._loader.batch_sampler or self._loader.sampler
-        _restore_own_state(self._loader, begin)
+        restore_own_state(self._loader, begin)
         seeding.seed_all(0)
         chosen = list(itertools.islice(sampler, _NUM_PROBED_INDICES))
         index = chosen[0][0] if chosen and isinstance(chosen[0], list) else chosen[0] if chosen else None

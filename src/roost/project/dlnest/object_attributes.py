@@ -71,7 +71,8 @@ class ObjectAttributes:
         return {
             path: entry
             for path, entry in self._entries()
-            if path in self._held or self._before.get(path) != _digest(entry)
+            # A session that continues does not call initLog, which may have kept a reference to the log.
+            if "log" in entry or path in self._held or self._before.get(path) != _digest(entry)
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

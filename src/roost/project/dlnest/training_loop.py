@@ -20,7 +20,7 @@ from roost.package.records import RecordsWriter
 from roost.package.sessions import INITIALIZED
 from roost.project.contract import move_to_device
 from roost.project.dlnest import run_state
-from roost.project.dlnest.epoch_batches import END, EpochBatches
+from roost.project.dlnest.epoch_batches import END, EpochBatches, own_state, restore_own_state
 from roost.project.dlnest.log_rows import LogRows
 from roost.project.dlnest.object_attributes import ObjectAttributes
 from roost.project.dlnest.project_loading import DlnestProject
@@ -546,6 +546,7 @@ class TrainingLoop:
         own = {
             "rng": seeding.rng_state(),
             "pass": self._batches.state() if self.phase is Phase.STEP else None,
+            "loaders": [own_state(one) for one in self._loaders],
             "attributes": self._attributes.state_dict(),
         }
         if not self.ranks.is_main:
@@ -555,6 +556,10 @@ class TrainingLoop:
             LOOP: SavedPart(self._loop_state()),
             run_state.rank_part(self.ranks): SavedPart(own),
         }
+
+    @property
+    def _loaders(self) -> list[Any]:
+        return [self.project.train_loader, self.project.valid_loader]
 
     def _loop_state(self) -> dict[str, Any]:
         return {
@@ -606,6 +611,7 @@ class TrainingLoop:
         self._attributes.begin()
         if self._state is not None:
             self._load_project(run_state.project_state(self._state, self.ranks))
+            self._note_taken_steps()
         if own:
             self._attributes.load_state_dict(own["attributes"])
         if own and self.phase is Phase.STEP:
@@ -619,6 +625,9 @@ class TrainingLoop:
                 "roost continue -c ID",
             )
         if own:
+            for loader, state in zip(self._loaders, own["loaders"], strict=True):
+                is_within = self.phase is Phase.STEP and loader is self.project.train_loader
+                restore_own_state(loader, state, generators_only=is_within)
             for reason in seeding.set_rng_state(own["rng"]):
                 self.note_inexact(reason)
         elif self._has_own_seed:
@@ -633,6 +642,13 @@ class TrainingLoop:
             log.clear()
             log.update(loaded)
             self.project.log = log
+
+    def _note_taken_steps(self) -> None:
+        """Marks optimizers that have stepped in an earlier session: torch would warn of a scheduler that steps
+        before them."""
+        for value in vars(self.project.runner).values():
+            if isinstance(value, torch.optim.Optimizer) and self.progress.step:
+                value._opt_called = True  # type: ignore[attr-defined]
 
     def _abort(self, error: BaseException) -> None:
         """Lets the project know of the error that ends it; nothing is saved."""
