@@ -77,7 +77,9 @@ def run(made: PackageFolder, prepare: Callable[[TrainingLoop], None] | None = No
         return found.run()
 
 
-def stopping(method: str, number: int, action: Callable[[TrainingLoop], None] | None = None) -> Callable[[TrainingLoop], None]:
+def stopping(
+    method: str, number: int, action: Callable[[TrainingLoop], None] | None = None
+) -> Callable[[TrainingLoop], None]:
     """Requests a stop (or does something else) in the given call of a method of the runner, of this session."""
 
     def prepare(found: TrainingLoop) -> None:

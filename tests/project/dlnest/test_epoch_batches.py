@@ -64,7 +64,9 @@ def generator() -> torch.Generator:
 
 LOADERS: dict[str, Callable[[], Any]] = {
     "no workers": lambda: DataLoader(Augmented(), batch_size=2, shuffle=True),
-    "workers": lambda: DataLoader(Augmented(), batch_size=2, shuffle=True, num_workers=2, persistent_workers=True),
+    "workers": lambda: DataLoader(
+        Augmented(), batch_size=2, shuffle=True, num_workers=2, persistent_workers=True
+    ),
     "own generator": lambda: DataLoader(Augmented(), batch_size=2, shuffle=True, generator=generator()),
     "with replacement": lambda: DataLoader(
         Augmented(), batch_size=3, sampler=RandomSampler(Augmented(), replacement=True, num_samples=70)
@@ -75,7 +77,9 @@ LOADERS: dict[str, Callable[[], Any]] = {
 }
 
 
-def steps(batches: EpochBatches, number: int, cut: int | None = None) -> Iterator[tuple[list[Any], dict[str, Any] | None]]:
+def steps(
+    batches: EpochBatches, number: int, cut: int | None = None
+) -> Iterator[tuple[list[Any], dict[str, Any] | None]]:
     """Trains: each step draws numbers, too. Gives what each step had, and the state after step ``cut``."""
     epoch = drawn = 0
     batches.begin()

@@ -56,7 +56,12 @@ def kill(_: TrainingLoop) -> None:
 
 def test_a_killed_run_continues_from_the_last_save(whole: PackageFolder, tmp_path: Path) -> None:
     made = package(tmp_path)
-    for method, number in (("runOneStep", 5), ("validateABatch", 8), ("runOneStep", 1), ("validationAnalyze", 2)):
+    for method, number in (
+        ("runOneStep", 5),
+        ("validateABatch", 8),
+        ("runOneStep", 1),
+        ("validationAnalyze", 2),
+    ):
         with pytest.raises(Killed):
             run(made, stopping(method, number, kill), save_every=4)
     assert run(made) == "finished"
@@ -77,12 +82,18 @@ def test_saves_only_within_epochs(tmp_path: Path) -> None:
 
 def test_workers_and_a_generator_of_the_project(tmp_path: Path) -> None:
     given = {
-        "Dataset/Dataset.py": (PROJECT / "Dataset/Dataset.py").read_text().replace(
-            "shuffle=True", "shuffle=True, generator=torch.Generator().manual_seed(4)"
+        "Dataset/Dataset.py": (PROJECT / "Dataset/Dataset.py")
+        .read_text()
+        .replace("shuffle=True", "shuffle=True, generator=torch.Generator().manual_seed(4)"),
+        "Model/Runner.py": (PROJECT / "Model/Runner.py")
+        .read_text()
+        .replace(
+            "self.smoothed = 0.0",
+            "self.smoothed, self.numbers = 0.0, __import__('numpy').random.default_rng(1)",
+        )
+        .replace(
+            "self.optimizer.step()", "self.optimizer.step()\n        log['own'] = self.numbers.random()"
         ),
-        "Model/Runner.py": (PROJECT / "Model/Runner.py").read_text().replace(
-            "self.smoothed = 0.0", "self.smoothed, self.numbers = 0.0, __import__('numpy').random.default_rng(1)"
-        ).replace("self.optimizer.step()", "self.optimizer.step()\n        log['own'] = self.numbers.random()"),
     }
     expected = package(tmp_path, given, num_workers=2)
     run(expected)
@@ -142,4 +153,24 @@ def test_an_error_is_told_to_the_project(tmp_path: Path, capsys: pytest.CaptureF
 
 def test_rows(whole: PackageFolder) -> None:
     rows = whole.records().rows
-    assert [row["step"] for row in rows] == [3, 6, 9, 11, 12, 15, 18, 21, 21, 24, 27, 30, 32, 32, 33, 36, 39, 42, 43]
+    assert [row["step"] for row in rows] == [
+        3,
+        6,
+        9,
+        11,
+        12,
+        15,
+        18,
+        21,
+        21,
+        24,
+        27,
+        30,
+        32,
+        32,
+        33,
+        36,
+        39,
+        42,
+        43,
+    ]

@@ -86,7 +86,9 @@ class EpochBatches:
         self._probe()
         if num_drawn:
             self._note_unknown_order()
-            print(f"{num_drawn:,} batches are drawn again and dropped, to resume within the epoch", flush=True)
+            print(
+                f"{num_drawn:,} batches are drawn again and dropped, to resume within the epoch", flush=True
+            )
         self._set_epoch(epoch)
         restore_own_state(self._loader, start)
         seeding.set_rng_state(start["generators"])
@@ -181,7 +183,7 @@ class _PassProbe:
         """Whether the order or the first sample differs."""
         begin = own_state(self._loader)
         first, second = (self._read(begin) for _ in range(2))
-        return first[0] != second[0] or None not in (first[1], second[1]) and first[1] != second[1]
+        return first[0] != second[0] or (None not in (first[1], second[1]) and first[1] != second[1])
 
     def _read(self, begin: Mapping[str, Any]) -> tuple[Any, Any]:
         sampler: Any = self._loader.batch_sampler or self._loader.sampler

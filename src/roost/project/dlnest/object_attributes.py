@@ -84,7 +84,9 @@ class ObjectAttributes:
             for part in parents:
                 owner = _child(owner, part) if owner is not None else None
             if owner is None:
-                self._note_inexact(f"{path} was made in training, and no checkpoint holds the object that has it")
+                self._note_inexact(
+                    f"{path} was made in training, and no checkpoint holds the object that has it"
+                )
             elif "generator" in entry:
                 _set_generator_state(vars(owner).get(name), entry["generator"])
             elif "log" in entry:
@@ -128,7 +130,9 @@ class ObjectAttributes:
             elif _is_plain(value, skipped, storages):
                 yield f"{path}.{name}", {"value": value}
             else:
-                children = value.items() if name == "_modules" and isinstance(value, dict) else [(name, value)]
+                children = (
+                    value.items() if name == "_modules" and isinstance(value, dict) else [(name, value)]
+                )
                 for own, child in children:
                     if id(child) not in seen and depth < _MAX_DEPTH and self._is_of_project(child):
                         seen.add(id(child))

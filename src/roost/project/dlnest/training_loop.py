@@ -426,7 +426,9 @@ class TrainingLoop:
         self.phase = Phase.VALIDATION
         self._collect("train")
         if self.checkpoints is not None and not self.ranks.are_several:
-            self._frozen = {name: SavedPart(run_state.host_copy(one.state)) for name, one in self._parts().items()}
+            self._frozen = {
+                name: SavedPart(run_state.host_copy(one.state)) for name, one in self._parts().items()
+            }
         self._set_status(self._epoch, validating=True)
         self.publish("validating")
         if calls.before("BValidation"):
@@ -478,7 +480,9 @@ class TrainingLoop:
         """Adds what is new in the log to the next row."""
         if not self.ranks.is_main:
             return
-        found = {f"{split}/{name}": value for name, value in self._log_rows.new_values(self.project.log).items()}
+        found = {
+            f"{split}/{name}": value for name, value in self._log_rows.new_values(self.project.log).items()
+        }
         self._row.update(found)
         if split == "valid":
             self._results = found

@@ -4,10 +4,9 @@ import random
 
 import numpy as np
 import torch
+from DLNest.Common.DatasetBase import DatasetBase
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
-
-from DLNest.Common.DatasetBase import DatasetBase
 
 
 class Points(TorchDataset):

@@ -2,10 +2,9 @@
 batch norm change in a validation, too."""
 
 import torch
+from DLNest.Common.RunnerBaseTorch import RunnerBaseTorch
 from Net import Net
 from torch import nn
-
-from DLNest.Common.RunnerBaseTorch import RunnerBaseTorch
 
 
 class Runner(RunnerBaseTorch):
