@@ -76,6 +76,7 @@ def test_a_key_of_roost_that_does_not_exist(tmp_path: Path) -> None:
 def test_a_skipped_run_does_nothing(tmp_path: Path) -> None:
     made = package(tmp_path)
     file = made.path / "LifeCycle.py"
-    file.write_text(file.read_text().replace("    def BAll(self):\n", '    def BAll(self):\n        return "Skip"\n'))
+    begin = "    def BAll(self):\n"
+    file.write_text(file.read_text().replace(begin, f'{begin}        return "Skip"\n'))
     assert train(made) == "finished"
     assert checkpoint.ids(made.checkpoints) == []

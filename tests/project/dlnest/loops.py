@@ -80,7 +80,7 @@ def run(made: PackageFolder, prepare: Callable[[TrainingLoop], None] | None = No
 def stopping(
     method: str, number: int, action: Callable[[TrainingLoop], None] | None = None
 ) -> Callable[[TrainingLoop], None]:
-    """Requests a stop (or does something else) in the given call of a method of the runner, of this session."""
+    """Requests a stop, or does something else, in the given call of a method of the runner."""
 
     def prepare(found: TrainingLoop) -> None:
         original, calls = getattr(found.project.runner, method), [0]

@@ -28,6 +28,7 @@ class LifeCycle(LifeCycleBase):
         if self._status.iter == 4 and self._status.epoch == 1:
             return "Skip"
         time.sleep(self.getArgs()["step_seconds"])
+        return None
 
     def AModelOneStep(self):
         log = self.runner.seen

@@ -86,9 +86,7 @@ class EpochBatches:
         self._probe()
         if num_drawn:
             self._note_unknown_order()
-            print(
-                f"{num_drawn:,} batches are drawn again and dropped, to resume within the epoch", flush=True
-            )
+            print(f"{num_drawn:,} batches are drawn and dropped, to resume within the epoch", flush=True)
         self._set_epoch(epoch)
         restore_own_state(self._loader, start)
         seeding.set_rng_state(start["generators"])
@@ -103,7 +101,11 @@ class EpochBatches:
 
     def draw(self) -> Any:
         """Returns the next batch, or `END`."""
-        return next(self._iterator, END)
+        try:
+            return next(self._iterator, END)
+        except Exception as error:
+            error.add_note(f"while drawing a batch of {_NAME}")
+            raise
 
     def state(self) -> dict[str, Any]:
         """Returns the state of the generators, and of the loader's parts, at the beginning of the pass."""
@@ -115,7 +117,7 @@ class EpochBatches:
         self._iterator = iter(())
 
     def _set_epoch(self, epoch: int | None) -> None:
-        sampler = getattr(self._loader, "sampler", None)
+        sampler: Any = getattr(self._loader, "sampler", None)
         if epoch is not None and hasattr(sampler, "set_epoch"):
             sampler.set_epoch(epoch)
 
@@ -163,8 +165,8 @@ def restore_own_state(loader: Any, state: Mapping[str, Any], *, generators_only:
 
 
 def _stateful_parts(loader: Any) -> list[Any]:
-    """Returns the set and the samplers with a state; not a DataLoader, which begins a pass anew, nor torchdata's
-    samplers, whose state is a position that the next pass would begin from."""
+    """Returns the set and the samplers with a state; not a DataLoader, which begins a pass anew, nor
+    torchdata's samplers, whose state is a position that the next pass would begin from."""
     found = loader_parts.parts(loader)
     return [
         one

@@ -13,7 +13,7 @@ _PATH_SEPARATOR = "/"
 
 
 class LogRows:
-    """Finds what is new in a log, the dictionary that ``initLog`` returns and that the project's methods fill.
+    """Finds what is new in a log, the dictionary of ``initLog``, which the project's methods fill.
 
     - Values appended to a list are new. Several are recorded as their mean.
     - A number outside of a list is new if it is another one than before.

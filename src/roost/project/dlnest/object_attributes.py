@@ -1,8 +1,8 @@
 """The plain attributes of the project's objects that change in training, as part of a checkpoint.
 
-``getSaveDict`` says what a LifeCycle, Dataset or Runner needs to continue after an epoch. Within an epoch there
-is more: a running mean, a counter, a meter, a generator of the project's own. An uninterrupted run has them, so
-a resumed one gets them, too.
+``getSaveDict`` says what a LifeCycle, Dataset or Runner needs to continue after an epoch. Within an epoch
+there is more: a running mean, a counter, a meter, a generator of the project's own. An uninterrupted run has
+them, so a resumed one gets them, too.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _MODULE_ATTRIBUTES = frozenset(vars(nn.Module()))
 class ObjectAttributes:
     """Finds the attributes that have changed since `begin`, and sets them in the objects of another process.
 
-    An attribute counts if its value is plain data, an array, a tensor (detached, and no parameter or buffer of a
-    module), a random generator, or a reference to the log. Objects of classes of the project are searched for
+    An attribute counts if its value is plain data, an array, a tensor (detached, and no parameter or buffer),
+    a random generator, or a reference to the log. Objects of classes of the project are searched for
     attributes as well; those of other libraries are not: what belongs to them is theirs.
 
     Args:

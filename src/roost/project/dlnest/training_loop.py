@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from roost.base import durable
 from roost.base.errors import CheckpointError, ContractError, PeerLost, TrainingError
@@ -152,9 +153,8 @@ class TrainingLoop:
             publish=self.publish,
         )
         self._begun_at = time.monotonic()
-        self._wake_step = self._wake_batch = NEVER
-        self._wake_second = 0.0
-        """`_after_step` is called from this step, this batch of the epoch or this time on."""
+        self._wake_batch, self._wake_second = 0, 0.0
+        """`_after_step` is called from this batch of the epoch on, or from this time on."""
 
     # ---- requests -----------------------------------------------------------------------------------------
 
@@ -284,38 +284,39 @@ class TrainingLoop:
     def _train_batches(self) -> None:
         project, progress, status = self.project, self.progress, self.project.status
         log, args, epoch, calls = project.log, project.args, self._epoch, project.calls
-        before, after, decide = calls.before, calls.after, calls.decide
-        run_one_step, draw, clock = project.runner.runOneStep, self._draw, time.monotonic
+        before = calls.before if calls.defines("BModelOneStep") else None
+        after = calls.after if calls.defines("AModelOneStep") else None
+        alone = not self.ranks.are_several
+        draw = self._batches.draw if alone else self._draw
+        needs_visualization = (
+            project.life_cycle.needVisualize if alone else partial(calls.decide, "needVisualize")
+        )
+        run_one_step, clock = project.runner.runOneStep, time.monotonic
         autocast, on_cpu = self._autocast(), self._device.type == "cpu"
-        are_several = self.ranks.are_several
         while (batch := draw()) is not END:
             number = status.iter = progress.batch
-            if before("BModelOneStep"):
+            if before is None or before("BModelOneStep"):
                 data = batch if on_cpu else move_to_device(batch, self._device)
                 with autocast:
                     run_one_step(data, log, number, epoch)
                 progress.step += 1
-            after("AModelOneStep")
+            if after is not None:
+                after("AModelOneStep")
             progress.batch = number + 1
-            progress.samples += count_samples(batch)
+            first = batch[0] if type(batch) in (list, tuple) and batch else batch
+            is_plain = type(first) is Tensor and first.ndim  # the usual batch; counting others takes 5 µs
+            progress.samples += first.shape[0] if is_plain else count_samples(batch)
             self._is_saved = False
-            if decide("needVisualize", epoch, number, log, args):
+            if needs_visualization(epoch, number, log, args):
                 self._visualize(number)
-            if (
-                progress.step >= self._wake_step
-                or number + 1 >= self._wake_batch
-                or clock() >= self._wake_second
-                or are_several
-            ):
+            if number >= self._wake_batch or clock() >= self._wake_second:
                 self._after_step()
         self._batches.close()
 
     def _draw(self) -> Any:
-        """Returns the next batch, or `END` on all ranks."""
-        if not self.ranks.are_several:
-            return self._next_batch()
+        """Returns the next batch, or `END`; on all of several ranks."""
         try:
-            batch = self._next_batch()
+            batch = self._batches.draw()
         except Exception:
             with suppress(RuntimeError):  # the other ranks have ended
                 self.ranks.control.exchange([_FAILED], self._point)
@@ -329,13 +330,6 @@ class TrainingLoop:
                 fix="give every rank the same number of batches, such as by Dataset.getSampler()",
             )
         return batch
-
-    def _next_batch(self) -> Any:
-        try:
-            return self._batches.draw()
-        except Exception as error:
-            error.add_note(f"while drawing batch {self.progress.batch} of epoch {self._epoch}")
-            raise
 
     def _visualize(self, number: int) -> None:
         project = self.project
@@ -385,8 +379,11 @@ class TrainingLoop:
         alarms = [self._row_alarm, *self._save_alarms]
         for alarm in alarms:
             alarm.schedule(self.progress, self._num_batches, now)
-        self._wake_step, self._wake_batch = min(a.step for a in alarms), min(a.batch for a in alarms)
-        self._wake_second = min(now + _PUBLISH_SECONDS, *(a.second for a in alarms))
+        self._wake_second = min(now + _PUBLISH_SECONDS, *(alarm.second for alarm in alarms))
+        # A batch may be skipped, but takes no more than one step.
+        before = self.progress.step - self.progress.batch
+        due = min(min(alarm.batch, alarm.step - before) for alarm in alarms)
+        self._wake_batch = 0 if self.ranks.are_several else due - 1
 
     def _is_time_over(self) -> bool:
         return self.progress.seconds >= self._max_seconds
@@ -624,7 +621,7 @@ class TrainingLoop:
             self._attributes.load_state_dict(own["attributes"])  # a set may have generators of its own
         elif self.phase is Phase.STEP:
             raise CheckpointError(
-                "a checkpoint within an epoch holds the place of each rank in its data, and this rank had none",
+                "the checkpoint was saved within an epoch, by fewer ranks: this one has no place in its data",
                 fix="continue with as many ranks as before, or from a checkpoint at the end of an epoch: "
                 "roost continue -c ID",
             )
@@ -648,8 +645,8 @@ class TrainingLoop:
             self.project.log = log
 
     def _note_taken_steps(self) -> None:
-        """Marks optimizers that have stepped in an earlier session: torch would warn of a scheduler that steps
-        before them."""
+        """Marks optimizers that have stepped in an earlier session: torch would warn of a scheduler that
+        steps before them."""
         for value in vars(self.project.runner).values():
             if isinstance(value, torch.optim.Optimizer) and self.progress.step:
                 value._opt_called = True  # type: ignore[attr-defined]
