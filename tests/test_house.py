@@ -525,6 +525,9 @@ def test_the_write_rule_lets_pass(code: str) -> None:
 
 RUNS_DATA = {"eval", "exec", "os.system", "os.popen", "yaml.load", "yaml.load_all", "yaml.unsafe_load"}
 MAY_PICKLE = {"train/data/workers": "between a process and the workers that it forked"}
+MAY_UNPICKLE = {
+    "package/checkpoints/pickled_values.py": "what a project of DLNest saves, signed or trusted by the user"
+}
 PICKLES = {"pickle", "cPickle", "dill", "cloudpickle", "shelve", "marshal", "joblib"}
 
 
@@ -555,7 +558,10 @@ def test_nothing_runs_code_that_came_as_data() -> None:
     for file in [*sorted(SOURCE.rglob("*.py")), *sorted((REPOSITORY / "bench").rglob("*.py"))]:
         for node in ast.walk(parsed(file)):
             what = danger(node)
-            if what and not (what in PICKLES and name_of(file.parent) in MAY_PICKLE):
+            is_allowed = (what in PICKLES and name_of(file.parent) in MAY_PICKLE) or (
+                what == "torch.load without weights_only=True" and name_of(file) in MAY_UNPICKLE
+            )
+            if what and not is_allowed:
                 errors.append(f"{name_of(file)}:{getattr(node, 'lineno', 0)}: {what}")
     assert not errors, "\n".join(errors)
 

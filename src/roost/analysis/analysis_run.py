@@ -35,6 +35,8 @@ class AnalysisRequest(NamedTuple):
     device: str = "auto"
     project: str | None = None
     """The project's folder, for ``${project}``; None: the folder from which the package was made."""
+    trust: bool = False
+    """Whether pickles of the checkpoint are read that are not signed with the key of this user."""
 
 
 def run_analysis(

@@ -28,6 +28,7 @@ def analyze(
     device: str = "auto",
     project: Path | str | None = None,
     out: Path | str | None = None,
+    trust: bool = False,
 ) -> Any:
     """Loads the trained model of a package, calls ``function`` with it, and returns the result.
 
@@ -48,6 +49,7 @@ def analyze(
         project: The project's folder now, for ``${project}``; None: the folder from which the package was
             made.
         out: Stores the result in a new folder below this one instead of the package.
+        trust: Reads pickled objects of the checkpoint that another user wrote: they may run any code.
 
     Raises:
         NotFound: There is no such package, checkpoint or project.
@@ -66,7 +68,7 @@ def analyze(
     package = preconditions.open_with_runner(record_path)
     preconditions.check_checkpoints(package, checkpoint, untrained=untrained)
     request = AnalysisRequest(
-        checkpoint, untrained, device, str(preconditions.project_folder(package, project))
+        checkpoint, untrained, device, str(preconditions.project_folder(package, project)), trust
     )
     place = analysis_folder.create(analysis_folder.analyses_root(package, out))
     script = _script(function, place)

@@ -235,6 +235,7 @@ class ClientMethods:
         overrides: Sequence[str] = (),
         description: str | None = None,
         force: bool = False,
+        trust: bool = False,
         **resources: Unpack[ResourceArguments],
     ) -> ApiRequest[SubmitResponse]:
         """Queues the next session of a run.
@@ -245,11 +246,12 @@ class ClientMethods:
             overrides: Settings as typed after ``roost continue PACKAGE``.
             description: A few words about the session.
             force: Continues even if config or code differ.
+            trust: Reads pickles of its checkpoint that are not signed with your key.
             **resources: `ResourceArguments`.
         """
         return post(
             f"/runs/{path_segment(run)}/continue", SubmitResponse, checkpoint=checkpoint, overrides=overrides,
-            description=description, force=force, **resources,
+            description=description, force=force, trust=trust, **resources,
         )  # fmt: skip
 
     @operation

@@ -1,7 +1,8 @@
 """The codec of every state: nested plain values, arrays and tensors <-> a JSON skeleton and leaves.
 
-There is no pickle: a value that is not plain data raises an error that names its path. An alias (tied
-weights) is stored once and is one object again after `unpack`. Torch is needed only to return tensors.
+There is no pickle here: a value that is not plain data raises an error that names its path, or is handed to
+the caller, who may store it. An alias (tied weights) is stored once and is one object again after `unpack`.
+Torch is needed only to return tensors.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import base64
 import math
 import sys
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import Any, Literal
@@ -45,6 +46,14 @@ class Leaf:
     data: memoryview[Any]
     is_shard: bool = False
     """Whether other ranks have the rest of the array or tensor."""
+
+
+@dataclass(frozen=True)
+class Unread:
+    """In the place of a value that `pack` handed to its caller, and that the reader did not ask for."""
+
+    type: str
+    """The path of the value's class."""
 
 
 def _is_tensor(value: object) -> bool:
@@ -128,8 +137,8 @@ def make_leaf(value: Any) -> Leaf:
 
 
 class _Packer:
-    def __init__(self, leaf_of: Callable[[Any], Leaf]) -> None:
-        self._leaf_of = leaf_of
+    def __init__(self, leaf_of: Callable[[Any], Leaf], others: list[tuple[str, Any]] | None) -> None:
+        self._leaf_of, self._others = leaf_of, others
         self.leaves: dict[str, Leaf] = {}
         self._names: dict[Any, str] = {}
         self._packed: list[Any] = []  # keeps the values alive: an id is valid only as long as its object
@@ -145,7 +154,18 @@ class _Packer:
             return [self.pack(item, f"{path}.{i}", depth + 1) for i, item in enumerate(value)]
         if type(value) is dict and "$" not in value and all(type(key) is str for key in value):
             return {key: self.pack(item, _join(path, key), depth + 1) for key, item in value.items()}
-        return self._tagged(value, path, depth)
+        if self._others is None:
+            return self._tagged(value, path, depth)
+        return self._tagged_or_other(value, path, depth, self._others)
+
+    def _tagged_or_other(self, value: Any, path: str, depth: int, others: list[tuple[str, Any]]) -> Skeleton:
+        try:
+            if not _loses_its_class(value):
+                return self._tagged(value, path, depth)
+        except _NotPlain:
+            pass
+        others.append((path or "value", value))
+        return {"$": "other", "index": len(others) - 1, "type": _class_path(value)}
 
     def _tagged(self, value: Any, path: str, depth: int) -> Skeleton:
         if _is_tensor(value):
@@ -175,7 +195,7 @@ class _Packer:
                 self._add(key, value, path or "value")
         except (TypeError, ValueError, RuntimeError) as error:
             problem = str(error).partition("\n")[0]
-            raise CheckpointError(f"the state has {problem} at {path!r}, which cannot be saved") from error
+            raise _NotPlain(f"the state has {problem} at {path!r}, which cannot be saved") from error
         name = self._names[key]
         # The leaf of a sharded tensor has only the rows of this rank; the skeleton has the whole shape.
         return {"leaf": name, "dtype": self.leaves[name].dtype, "shape": list(value.shape)}
@@ -185,6 +205,22 @@ class _Packer:
             name += "'"
         self.leaves[name], self._names[key] = self._leaf_of(value), name
         self._packed.append(value)
+
+
+class _NotPlain(CheckpointError):
+    """The value itself, and not one inside it, is of a kind that cannot be packed."""
+
+
+def _class_path(value: Any) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+def _loses_its_class(value: Any) -> bool:
+    """Whether `unpack` would give a mapping or a tuple of another class, which may behave differently: a
+    `defaultdict`, a named tuple."""
+    if isinstance(value, Mapping):
+        return type(value) not in (dict, OrderedDict, Counter)
+    return isinstance(value, tuple) and type(value) is not tuple
 
 
 def _join(path: str, key: object) -> str:
@@ -230,26 +266,31 @@ def _plain(value: Any, path: str) -> Skeleton:
     for base in (int, str):
         if isinstance(value, base):
             return base(value)
-    raise CheckpointError(
-        f"the state has a {type(value).__module__}.{type(value).__qualname__} at {path!r}, "
-        "which is neither plain data nor a tensor",
+    raise _NotPlain(
+        f"the state has a {_class_path(value)} at {path!r}, which is neither plain data nor a tensor",
         fix="give numbers, strings, lists, dicts, arrays and tensors from state_dict()",
     )
 
 
-def pack(tree: Any, *, leaf_of: Callable[[Any], Leaf] = make_leaf) -> tuple[Skeleton, dict[str, Leaf]]:
+def pack(
+    tree: Any,
+    *,
+    leaf_of: Callable[[Any], Leaf] = make_leaf,
+    others: list[tuple[str, Any]] | None = None,
+) -> tuple[Skeleton, dict[str, Leaf]]:
     """Splits a tree into a skeleton for JSON and named leaves.
 
     Args:
         tree: Nested plain values, arrays and tensors.
         leaf_of: Returns the leaf of a tensor or array. `make_leaf` does not copy what is contiguous and on
-            the
-            CPU: write those leaves before the values change.
+            the CPU: write those leaves before the values change.
+        others: Gets each value that is neither plain data nor a strided tensor, with its path, in place of
+            an error; so also mappings and tuples of classes of their own. The caller stores them.
 
     Raises:
         CheckpointError: A value in the tree is neither plain data nor a strided tensor.
     """
-    packer = _Packer(leaf_of)
+    packer = _Packer(leaf_of, others)
     try:
         return packer.pack(tree, ""), packer.leaves
     except RecursionError as error:
@@ -259,8 +300,14 @@ def pack(tree: Any, *, leaf_of: Callable[[Any], Leaf] = make_leaf) -> tuple[Skel
 
 
 class _Unpacker:
-    def __init__(self, leaves: Mapping[str, Leaf], to: Literal["torch", "numpy"], may_view: bool) -> None:
-        self._leaves, self._to, self._may_view = leaves, to, may_view
+    def __init__(
+        self,
+        leaves: Mapping[str, Leaf],
+        to: Literal["torch", "numpy"],
+        may_view: bool,
+        others: Sequence[Any] | None,
+    ) -> None:
+        self._leaves, self._to, self._may_view, self._others = leaves, to, may_view, others
         self._made: dict[tuple[str, str], Any] = {}
 
     def unpack(self, skeleton: Skeleton, depth: int = 0) -> Any:
@@ -284,6 +331,8 @@ class _Unpacker:
             return _SEQUENCES[kind]([self.unpack(item, depth + 1) for item in body["items"]])
         if kind == "deque":
             return deque([self.unpack(item, depth + 1) for item in body["items"]], body["maxlen"])
+        if kind == "other":
+            return Unread(str(body["type"])) if self._others is None else self._others[body["index"]]
         return self._value(kind, body.get("value"))
 
     def _value(self, kind: str, value: Any) -> Any:
@@ -325,6 +374,7 @@ def unpack(
     *,
     to: Literal["torch", "numpy"] = "torch",
     may_view: bool = False,
+    others: Sequence[Any] | None = None,
 ) -> Any:
     """Returns the tree that `pack` split. With ``to="numpy"`` tensors become arrays and torch is not
     imported.
@@ -334,6 +384,7 @@ def unpack(
         leaves: The leaves from `pack`.
         to: The type of tensors in the result. Arrays are views of the leaves.
         may_view: Whether the caller gives the leaves away, so that large tensors may be views of them, too.
+        others: The values that `pack` handed to its caller; None: an `Unread` in the place of each.
 
     Raises:
         CheckpointError: The skeleton and the leaves do not belong together.
@@ -341,7 +392,7 @@ def unpack(
     if to == "torch":
         import torch  # noqa: F401  - the lookups in sys.modules need it
     try:
-        return _Unpacker(leaves, to, may_view).unpack(skeleton)
+        return _Unpacker(leaves, to, may_view, others).unpack(skeleton)
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError) as error:
         raise CheckpointError(f"the state cannot be read: {type(error).__name__}: {error}") from error
 

@@ -144,6 +144,8 @@ class SessionRequest(JsonFields):
     """A few words of the user."""
     force: bool = False
     """Whether the user accepted that the run may not be exact."""
+    trust: bool = False
+    """Whether the user trusts pickles in the checkpoint that are not signed with the user's key."""
     inexact: Checked[list[str]] = []
     """The reasons why the run may not be exact, found by the resume gate or a fork."""
     changed: Checked[dict[str, str]] = {}

@@ -11,6 +11,7 @@ from roost.base.errors import NotFound
 from roost.config.settings import Settings
 from roost.package.checkpoints import checkpoint as checkpoints
 from roost.package.checkpoints.checkpoint import Manifest
+from roost.package.checkpoints.pickled_values import Pickles
 from roost.package.package import PackageFolder
 from roost.package.project_preflight import require_runner
 from roost.package.setting_locations import setting_locations
@@ -48,6 +49,7 @@ def load_experiment(
     device: str = "auto",
     project: str | None = None,
     info: Mapping[str, Any] | None = None,
+    trust: bool = False,
 ) -> LoadedExperiment:
     """Builds a package's Dataset and Runner and loads the weights of one checkpoint. Call it within
     `package_code`.
@@ -62,6 +64,7 @@ def load_experiment(
         device: auto, cpu, cuda, cuda:1, …
         project: The project's folder, for ``${project}``; None: the one recorded in the package.
         info: The value of ``Runner.info``; the Dataset is then not built.
+        trust: Reads pickles of the checkpoint that are not signed with the key of this user.
 
     Raises:
         NotFound: There is no such checkpoint, or none at all.
@@ -89,12 +92,14 @@ def load_experiment(
     runner = native_project.build_runner(
         made, values, settings, info=data.info if data is not None else info or {}, device=chosen
     )
-    found, notes = (None, []) if untrained else _load_weights(package, runner, checkpoint)
+    found, notes = (None, []) if untrained else _load_weights(package, runner, checkpoint, trust=trust)
     return LoadedExperiment(values, settings, runner.eval(), dataset, data, found, notes)
 
 
-def _load_weights(package: PackageFolder, runner: Runner, id: int | None) -> tuple[Manifest, list[str]]:
-    read = functools.partial(checkpoints.read, only=[_PART])
+def _load_weights(
+    package: PackageFolder, runner: Runner, id: int | None, *, trust: bool
+) -> tuple[Manifest, list[str]]:
+    read = functools.partial(checkpoints.read, only=[_PART], pickles=Pickles.of(trust=trust))
     store = package.store()
     found, notes = (read(store.path(id)), []) if id is not None else store.newest_readable(read)
     if found is None:

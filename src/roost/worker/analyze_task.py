@@ -27,7 +27,7 @@ def analyze(package: PackageFolder, folder: Path) -> str:
     if not request:
         raise NotFound("there is no request", where=folder)
     end_with_caller(request)
-    analysis = AnalysisRequest(**{name: request[name] for name in AnalysisRequest._fields})
+    analysis = AnalysisRequest(**{name: request[name] for name in AnalysisRequest._fields if name in request})
     _, settings = native_project.resolve_settings(package, str(analysis.project))
     torch_settings.apply(settings, device=choose_device(analysis.device), first=initial_environment(package))
     path = Path(request["script"]["path"])

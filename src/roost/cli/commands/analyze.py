@@ -12,6 +12,7 @@ import click
 from roost.base.errors import UsageError
 from roost.cli import analysis_value, terminal
 from roost.cli.options.device_option import device_options, take_device
+from roost.cli.options.trust_option import trust_option
 
 _MAX_NONFINITE = 10
 
@@ -27,6 +28,7 @@ _MAX_NONFINITE = 10
 )
 @click.option("--untrained", is_flag=True, help="Use the weights as the Runner builds them, before training.")
 @device_options("auto", verb="run the script")
+@trust_option
 @click.option(
     "--project", type=click.Path(path_type=Path), help="The current path of the project, to find its data."
 )

@@ -13,6 +13,7 @@ from roost.cli.options.device_option import device_options
 from roost.cli.options.follow_options import follow_or_detach, terminal_options
 from roost.cli.options.rank_options import ranks_options, take_time_limit
 from roost.cli.options.session_options import take_session_options
+from roost.cli.options.trust_option import trust_option
 
 
 @click.command("fork")
@@ -31,6 +32,7 @@ from roost.cli.options.session_options import take_session_options
 @device_options("as in PACKAGE's newest session")
 @ranks_options
 @terminal_options
+@trust_option
 def command(arguments: tuple[str, ...], **options: Any) -> int:
     """Resumes from a checkpoint of PACKAGE in a new package. PACKAGE is not changed, and may be running.
 

@@ -17,6 +17,7 @@ from roost.cli import terminal
 from roost.cli.commands.continue_ import package_and_overrides
 from roost.cli.options.config_help import ConfigCommand, config_options
 from roost.cli.options.resource_options import take_task_options, task_options
+from roost.cli.options.trust_option import trust_option
 from roost.devices.resource_request import TaskOptions
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ _CONFIRM_ABOVE = 1000
 
 _FORM_OPTIONS = {
     "config": "-c", "project": "--project", "tuning": "-f", "name": "--name", "check": "--check",
-    "force": "--force",
+    "force": "--force", "trust": "--trust",
 }  # fmt: skip
 """The options that not all of the three forms (new run, continue, command) have."""
 
@@ -65,6 +66,7 @@ class _SubmitCommand(ConfigCommand):
 @task_options
 @click.option("--check", is_flag=True, help="Run roost check first; of a sweep, for all values except seeds.")
 @click.option("--force", is_flag=True, help="With continue: even if config or code differ.")
+@trust_option
 @click.option("--yes", is_flag=True, help=f"Do not ask before a sweep of more than {_CONFIRM_ABOVE:,} tasks.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; everything else goes to stderr.")
 @click.pass_context
@@ -104,7 +106,7 @@ def _submit(
     _require_quoted_begin(options["begin"], arguments)
     requested, overrides = take_task_options(options)
     if typed is not None:
-        _require_absent(options, ["config", "project", "tuning", "check", "force"], "a command")
+        _require_absent(options, ["config", "project", "tuning", "check", "force", "trust"], "a command")
         if arguments or not typed:
             what = f"{arguments[0]!r} is written before --" if arguments else "no command is given after --"
             raise UsageError(what, fix="type `roost submit --gpus 1 -- python train.py`")
@@ -113,7 +115,7 @@ def _submit(
         return submit_command(typed, requested, name=options["name"], description=options["description"])
     if arguments[:1] == ("continue",):
         return _submit_continue((*arguments[1:], *overrides), options, requested)
-    _require_absent(options, ["force"], "a new run")
+    _require_absent(options, ["force", "trust"], "a new run")
     from roost.cli.commands.run import config_and_overrides
     from roost.operations.queue.submit import SubmitRequest, submit
 
@@ -189,6 +191,7 @@ def _submit_continue(arguments: tuple[str, ...], options: dict[str, Any], reques
         overrides=overrides,
         description=options["description"],
         force=options["force"],
+        trust=options["trust"],
         project=options["project"],
         command=sys.argv,
     )

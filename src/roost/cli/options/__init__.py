@@ -3,6 +3,7 @@ arguments.
 
 device_option: `--device` and `-CPU`
 rank_options: `--devices`, `-DDP` and other options about processes, and `--time-limit`
+trust_option: `--trust`
 follow_options: `--detach` and `--pdb`
 resource_options: `--gpus`, `--priority` and all other options of a task
 session_options: all of these, for the commands that start a session

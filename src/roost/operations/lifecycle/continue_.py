@@ -47,6 +47,8 @@ class ContinueRequest:
     device: str | None = None
     """auto, cpu, cuda, mps or xpu; None: as in the session before."""
     force: bool = False
+    trust: bool = False
+    """Read pickles of its checkpoint that are not signed with the key of this user."""
     project: Path | None = None
     """The current folder of the project, for links to what was not copied; None: the folder at the start of
     the run."""
@@ -130,6 +132,7 @@ class NextSession:
             **layout,
             description=self.request.description,
             force=self._gate.needs_force,
+            trust=self.request.trust,
             inexact=self._gate.reasons(),
             changed=self._gate.changed_files,
             initialize=self.request.initialize,

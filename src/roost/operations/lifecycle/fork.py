@@ -63,6 +63,8 @@ class ForkRequest:
     """auto, cpu, cuda, mps or xpu; None: as in the newest session of the package."""
     ranks: RankRequest = field(default_factory=RankRequest)
     """How many processes, on which devices."""
+    trust: bool = False
+    """Read pickles of its checkpoint that are not signed with the key of this user."""
     terminal: str = ""
     """A terminal for the run itself, for pdb; empty: none."""
     command: Sequence[str] = ()
@@ -329,7 +331,7 @@ def _session_request(plan: _ForkPlan, request: ForkRequest) -> SessionRequest:
         description=request.description,
         terminal=request.terminal,
     )
-    found.inexact = plan.inexact
+    found.inexact, found.trust = plan.inexact, request.trust
     return found
 
 

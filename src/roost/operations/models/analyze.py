@@ -35,6 +35,8 @@ class AnalyzeRequest:
     """The id of the checkpoint; None: the newest good one."""
     untrained: bool = False
     """Use the weights as the Runner builds them."""
+    trust: bool = False
+    """Read pickles of the checkpoint that are not signed with the key of this user."""
     device: str = "auto"
     """auto, cpu, cuda, mps or xpu."""
     project: Path | None = None
@@ -106,6 +108,7 @@ def _start(
         "script": {"path": str(found.path), "sha256": hashlib.sha256(found.source).hexdigest()},
         "checkpoint": request.checkpoint,
         "untrained": request.untrained,
+        "trust": request.trust,
         "device": request.device,
         "project": str(project),
         "command": list(request.command),

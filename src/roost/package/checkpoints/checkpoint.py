@@ -15,13 +15,16 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from roost.base import durable, safe_read
 from roost.base.errors import CheckpointError, Damaged, NotFound
 from roost.base.system import cpu_cores
+
+if TYPE_CHECKING:
+    from roost.package.checkpoints.pickled_values import Pickles
 
 FORMAT = 1
 PREFIX = "state_"
@@ -317,6 +320,7 @@ def read(
     to: Literal["torch", "numpy"] = "torch",
     device: str = "cpu",
     verify_all: bool = False,
+    pickles: Pickles | None = None,
 ) -> tuple[Manifest, dict[str, Any]]:
     """Returns the manifest and the states by name, after comparing each file with its digest.
 
@@ -329,15 +333,19 @@ def read(
         verify_all: Also verifies the files of the other states, and ignores names that the checkpoint lacks.
         to: The type of the tensors; "numpy" does not need torch.
         device: The device of torch's tensors.
+        pickles: Which pickles of a project's values are read, which runs code; None: none, and in the place
+            of each value is a `roost.base.state_tree.Unread`.
 
     Raises:
         NotFound: The checkpoint does not exist.
         Damaged: A file is missing, or differs from what was written.
-        CheckpointError: The checkpoint is intact, but this roost or this torch cannot read it.
+        CheckpointError: The checkpoint is intact, but this roost or this torch cannot read it, or it has
+            a pickle that ``pickles`` does not accept.
         OSError: It could not be read, which does not mean that it is damaged.
         RuntimeError: The device is full, or does not exist.
     """
     from roost.base import safetensors_format, state_tree
+    from roost.package.checkpoints.pickled_values import SUFFIX
 
     manifest = read_manifest(path)
     names = part_names(manifest)
@@ -345,19 +353,39 @@ def read(
     if missing := [name for name in requested if name not in names]:
         raise CheckpointError(f"{path.name} has no part {missing[0]!r}; its parts are {', '.join(names)}")
     files = {name: [f"{name}.json", *_tensor_files(manifest, name)] for name in requested}
-    needed = [file for found in files.values() for file in found]
+    pickled = [] if pickles is None else [f"{name}{SUFFIX}" for name in requested]
+    pickled = [file for file in pickled if file in manifest.files]
+    needed = [*(file for found in files.values() for file in found), *pickled]
     contents = _read_files(path, manifest, needed, manifest.files.keys() - needed if verify_all else ())
     states = {}
     for name, [skeleton, *others] in files.items():
         text, stored = contents.pop(skeleton), [contents.pop(file) for file in others]
+        pickle = contents.pop(f"{name}{SUFFIX}", None)
+        values = None
+        if pickle is not None and pickles is not None:
+            values = _unpickle(path, manifest, f"{name}{SUFFIX}", pickle, pickles, device)
         try:
             leaves = safetensors_format.JoinedLeaves([safetensors_format.parse(data) for data in stored])
-            states[name] = state_tree.unpack(json.loads(bytes(text)), leaves, to=to, may_view=True)
+            skeleton_tree = json.loads(bytes(text))
+            states[name] = state_tree.unpack(skeleton_tree, leaves, to=to, may_view=True, others=values)
         # The digest is right, so these bytes were written: by a newer roost, or by another program.
         except (CheckpointError, ValueError, RecursionError) as error:
             raise CheckpointError(f"{path.name}: {name} cannot be read: {error}") from error
     # Not inside the `try`: a missing or full device is no error of the checkpoint.
     return manifest, states if device == "cpu" else state_tree.move_to_device(states, device)
+
+
+def _unpickle(
+    path: Path, manifest: Manifest, file: str, data: memoryview[Any], pickles: Pickles, device: str
+) -> list[Any]:
+    from roost.package.checkpoints import pickled_values
+
+    entry = manifest.files[file]
+    pickled_values.require_accepted(path.name, str(entry["sha256"]), entry.get("signature"), pickles)
+    try:
+        return pickled_values.load(data, device=device)
+    except CheckpointError as error:
+        raise CheckpointError(f"{path.name}: {error.message}", fix=error.fix) from error
 
 
 def copy(path: Path, to: Path, *, session: int) -> Manifest:

@@ -9,17 +9,20 @@ from typing import Any, NamedTuple
 
 from roost.base import durable, safetensors_format, state_tree
 from roost.base.state_tree import Leaf
+from roost.package.checkpoints import pickled_values
 
 _PIECE_BYTES = 1 << 22
 _NO_BYTES = memoryview(b"")
 
 
 class PartFile(NamedTuple):
-    """A file to write: a text, or leaves, whose bytes must not change until they are written."""
+    """A file to write: given bytes, or leaves, whose bytes must not change until they are written."""
 
     name: str
-    text: bytes
+    content: bytes
     leaves: Mapping[str, Leaf]
+    is_pickle: bool = False
+    """Whether it is to be signed with the user's key."""
 
     @property
     def size_bytes(self) -> int:
@@ -27,7 +30,7 @@ class PartFile(NamedTuple):
         return sum(memoryview(chunk).nbytes for chunk in self._chunks())
 
     def _chunks(self) -> Iterator[bytes | memoryview[Any]]:
-        return safetensors_format.serialize(self.leaves) if self.leaves else iter([self.text])
+        return safetensors_format.serialize(self.leaves) if self.leaves else iter([self.content])
 
     def pieces(self) -> Iterator[memoryview[Any]]:
         """Yields the bytes in pieces, each of which is hashed and written within a few milliseconds."""
@@ -38,9 +41,14 @@ class PartFile(NamedTuple):
 
 
 def pack(
-    states: Mapping[str, Any], *, rank: int = 0, leaf_of: Callable[[Any], Leaf] = state_tree.make_leaf
+    states: Mapping[str, Any],
+    *,
+    rank: int = 0,
+    leaf_of: Callable[[Any], Leaf] = state_tree.make_leaf,
+    may_pickle: bool = False,
 ) -> list[PartFile]:
-    """Returns the files that a rank writes: ``<part>.json`` and, with tensors, ``<part>.safetensors``.
+    """Returns the files that a rank writes: ``<part>.json`` and, with tensors, ``<part>.safetensors``; with
+    values that only a pickle can hold, ``<part>.pickled.pt``.
 
     Rank 0 writes all parts; another rank writes its own part, ``rank-<rank>``. Of tensors that are sharded
     over the ranks, each rank writes its own shards, to ``<part>.shard-<rank>.safetensors``.
@@ -49,6 +57,7 @@ def pack(
         states: A state (see `roost.base.state_tree`) per name.
         rank: The rank that writes.
         leaf_of: Returns the leaf of a tensor or array that this rank writes.
+        may_pickle: Whether a value that is neither plain data nor a tensor is pickled, instead of an error.
 
     Raises:
         CheckpointError: A state contains something that cannot be saved.
@@ -61,7 +70,8 @@ def pack(
     files = []
     for name, state in states.items():
         is_own = rank == 0 or name == f"rank-{rank}"
-        skeleton, leaves = state_tree.pack(state, leaf_of=leaf_of if is_own else shard_of)
+        others: list[tuple[str, Any]] | None = [] if may_pickle and is_own else None
+        skeleton, leaves = state_tree.pack(state, leaf_of=leaf_of if is_own else shard_of, others=others)
         whole = {key: leaf for key, leaf in leaves.items() if not leaf.is_shard}
         shards = {key: leaf for key, leaf in leaves.items() if leaf.is_shard}
         if is_own:
@@ -69,6 +79,9 @@ def pack(
             files.append(PartFile(f"{name}.json", text, {}))
             if whole:
                 files.append(PartFile(f"{name}.safetensors", b"", whole))
+            if others:
+                pickle = pickled_values.dump(others)
+                files.append(PartFile(f"{name}{pickled_values.SUFFIX}", pickle, {}, is_pickle=True))
         if shards:
             files.append(PartFile(f"{name}.shard-{rank}.safetensors", b"", shards))
     return files
@@ -98,5 +111,10 @@ def write(
     entries = {}
     for file in files:
         digest = durable.write_new(folder / file.name, paced(file.pieces()))
-        entries[file.name] = {"bytes": digest.size, "sha256": digest.sha256}
+        signature = pickled_values.signature_of(digest.sha256) if file.is_pickle else None
+        entries[file.name] = {
+            "bytes": digest.size,
+            "sha256": digest.sha256,
+            **({"signature": signature} if signature is not None else {}),
+        }
     return entries

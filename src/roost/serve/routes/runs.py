@@ -91,6 +91,7 @@ class ContinueRun(ResourceParameters, frozen=True, kw_only=True):
     overrides: Lines = ()
     description: Line | None = None
     force: bool = False
+    trust: bool = False
 
 
 class StopRun(RequestParameters, frozen=True, kw_only=True):
@@ -171,6 +172,7 @@ def _continue(parameters: ContinueRun) -> SubmitResponse:
         overrides=[*parameters.overrides, *task_resources.time_limit_override(parameters)],
         description=parameters.description,
         force=parameters.force,
+        trust=parameters.trust,
         command=["POST", f"/api/v1/runs/{parameters.run}/continue"],
     )
     return _to_submitted(submit_continue(request, parameters))

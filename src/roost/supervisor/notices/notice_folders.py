@@ -4,8 +4,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
+
+from roost.base.system.config_folder import config_folder
 
 
 def receivers_file(env: Mapping[str, str]) -> str:
@@ -14,12 +15,7 @@ def receivers_file(env: Mapping[str, str]) -> str:
     Args:
         env: The environment of the user who gets the notices.
     """
-    config = env.get("XDG_CONFIG_HOME", "")
-    if not config.startswith("/"):
-        # Stays "~" without a home folder: a daemon in a container must not fail here.
-        home = env.get("HOME") or os.path.expanduser("~")  # noqa: PTH111  - pathlib would raise, and takes 3 ms
-        config = f"{home}/.config"
-    return f"{config}/roost/notices.yaml"
+    return f"{config_folder(env)}/notices.yaml"
 
 
 def pending_folder(env: Mapping[str, str]) -> str:

@@ -20,6 +20,7 @@ from roost.package.checkpoints import checkpoint, part_files, retention
 from roost.package.checkpoints.checkpoint import Manifest
 from roost.package.checkpoints.checkpoint_store import CheckpointStore
 from roost.package.checkpoints.part_files import PartFile
+from roost.package.checkpoints.pickled_values import Pickles
 from roost.package.checkpoints.retention import RetentionPolicy
 from roost.package.package import PackageFolder
 from roost.train.checkpointing import checkpoint_writer
@@ -64,6 +65,8 @@ class Checkpoints:
         asynchronous: Whether a thread writes the files while the program continues, one checkpoint at a time.
             Otherwise a checkpoint is committed when `save` returns.
         ranks: The ranks that save and load together, each its part; all of them must make the same calls.
+        pickles: Lets values that are neither plain data nor tensors be pickled, and says which pickles are
+            read. None: such a value is an error.
     """
 
     def __init__(
@@ -74,6 +77,7 @@ class Checkpoints:
         session: int = 0,
         asynchronous: bool = True,
         ranks: Ranks = ALONE,
+        pickles: Pickles | None = None,
     ) -> None:
         self._package = place if isinstance(place, PackageFolder) else None
         if isinstance(place, PackageFolder):
@@ -85,7 +89,7 @@ class Checkpoints:
         self.adapt: Callable[[Manifest, Mapping[str, Any]], None] | None = None
         """Called with the manifest and the states of a checkpoint before they are loaded; may change them."""
         self.asynchronous = asynchronous
-        self._session, self._ranks = session, ranks
+        self._session, self._ranks, self._pickles = session, ranks, pickles
         self._staging = Staging()
         self._saved: PendingSave | None = None
         self._parent: Manifest | None = None
@@ -178,7 +182,12 @@ class Checkpoints:
         copies, and complete when `PendingSave` has made the deferred ones."""
         self._staging.begin(defer=defer)
         states = {name: part.state_dict() for name, part in parts.items()}
-        files = part_files.pack(states, rank=self._ranks.rank, leaf_of=self._staging.leaf)
+        files = part_files.pack(
+            states,
+            rank=self._ranks.rank,
+            leaf_of=self._staging.leaf,
+            may_pickle=self._pickles is not None,
+        )
         self._staging.start_gpu_copies()
         return files
 
@@ -255,7 +264,9 @@ class Checkpoints:
             OSError: It could not be read; nothing was set aside.
         """
         self.wait()
-        found, said = self._load_together(functools.partial(_read_parts, names=list(parts)), id)
+        found, said = self._load_together(
+            functools.partial(_read_parts, names=list(parts), pickles=self._pickles), id
+        )
         if found is None:
             return None, said
         if self.adapt is not None:
@@ -331,13 +342,13 @@ class Checkpoints:
             OSError: It could not be read.
         """
         self.wait()
-        _, states = checkpoint.read(self.store.path(id), only=[name])
+        _, states = checkpoint.read(self.store.path(id), only=[name], pickles=self._pickles)
         part.load_state_dict(states[name])
 
 
-def _read_parts(path: Path, *, names: Sequence[str]) -> CheckpointContent:
+def _read_parts(path: Path, *, names: Sequence[str], pickles: Pickles | None) -> CheckpointContent:
     """Reads some parts of a checkpoint and verifies every byte of all its parts."""
-    return checkpoint.read(path, only=names, verify_all=True)
+    return checkpoint.read(path, only=names, verify_all=True, pickles=pickles)
 
 
 def load_parts(parts: Mapping[str, Stateful], manifest: Manifest, states: Mapping[str, Any]) -> None:

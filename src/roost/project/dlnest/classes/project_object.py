@@ -16,6 +16,8 @@ class ProcessPlace(NamedTuple):
 
     device: torch.device = torch.device("cpu")
     ranks: Ranks = ALONE
+    sync_batch_norm: bool = False
+    """Whether batch statistics are those of all ranks, for every module."""
 
 
 class ProjectObject:

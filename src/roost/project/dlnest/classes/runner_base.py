@@ -57,6 +57,12 @@ class RunnerBase(ProjectObject):
     def validationAnalyze(self, log: dict[str, Any]) -> None:
         """Ends a validation: puts its results into the log."""
 
+    def _register_held(self) -> None:
+        """Called after `init` and after `initOptimizer`: registers what was put into lists and dicts."""
+
+    def _synchronize_ranks(self) -> None:
+        """Called after each step with several ranks: makes their buffers equal."""
+
 
 ModelBase = RunnerBase
 """The name before 0.3.2."""
