@@ -262,7 +262,7 @@ def _settings_named(name: str, arguments: Sequence[str]) -> list[str]:
                 config = layers.load(path)
             except (RoostError, OSError):
                 break
-            known = [*dict.fromkeys([*settings.known_keys(config.values), *config.provenance])]
+            known = config.known_keys()
             break
     if name in known:
         return [name]

@@ -41,6 +41,10 @@ _REMOVAL = re.compile(r"~[\w-]+")
 """A key of a file that removes one."""
 
 
+DEFAULT_LABEL = "default"
+"""The label of the layer of roost's defaults, the lowest."""
+
+
 class _Absent:
     def __repr__(self) -> str:
         return "(not set)"
@@ -121,13 +125,18 @@ class Config:
                 found.append((layer.label_of(path), ABSENT))
         return found
 
+    def known_keys(self) -> list[str]:
+        """Returns every dotted key of roost, and every one that is set."""
+        own = dlnest_settings if self.contract is Contract.DLNEST else settings
+        return list(dict.fromkeys([*own.known_keys(self.values), *self.provenance]))
+
     def where(self, key: str) -> str | None:
         """Returns where a dotted key, or the nearest section around it, was set last; None for a default.
 
         For a section a file takes precedence over the command line, because it shows the whole section.
         """
         path = tuple(key.split("."))
-        set_layers = [layer for layer in self.layers if layer.label != "default"]
+        set_layers = [layer for layer in self.layers if layer.label != DEFAULT_LABEL]
         for length in range(len(path), 0, -1):
             inner = path[:length]
             if holders := [layer for layer in set_layers if _value_at(layer.values, inner) is not ABSENT]:
@@ -164,16 +173,18 @@ class ConfigSource:
         Raises:
             ConfigError: An override is not valid.
         """
-        layers = list(self.layers)
+        layers, notes = list(self.layers), list(self.notes)
         values = _merge_layers(layers)
         for text in overrides:
+            if self.contract is Contract.DLNEST:
+                notes += _new_key_notes(text, values)
             layer = _parse_override(text, values, self.contract)
             layers.append(layer)
             values = _apply_layer(values, layer)
         if self.contract is Contract.NATIVE:
             layers[1] = _option_defaults(layers)  # the command line may have changed the declared options
         merged = _merge_layers(layers)
-        return Config(self.path, merged, self.paths, tuple(layers), self.contract, self.notes)
+        return Config(self.path, merged, self.paths, tuple(layers), self.contract, notes)
 
 
 def load(path: Path | str, *, tuning: Path | str | None = None, overrides: Iterable[str] = ()) -> Config:
@@ -201,7 +212,7 @@ def load_files(path: Path | str, *, tuning: Path | str | None = None) -> ConfigS
     if tuning is not None:
         layers += reader.layers(Path(os.path.normpath(Path(tuning).absolute())))
     _check_removals(layers)
-    layers.insert(0, Layer("default", settings.defaults(_merge_layers(layers))))
+    layers.insert(0, Layer(DEFAULT_LABEL, settings.defaults(_merge_layers(layers))))
     layers.insert(1, _option_defaults(layers))
     return ConfigSource(root, reader.files, tuple(layers))
 
@@ -214,7 +225,7 @@ def _load_children(root: Path, tuning: Path | str | None, reader: _Reader) -> Co
         Layer(one.display_name, {k: v for k, v in one.values.items() if k != child_files.CHILDREN}, one)
         for one in files
     ]
-    layers.insert(0, Layer("default", dlnest_settings.defaults(_merge_layers(layers))))
+    layers.insert(0, Layer(DEFAULT_LABEL, dlnest_settings.defaults(_merge_layers(layers))))
     return ConfigSource(root, reader.files, tuple(layers), Contract.DLNEST, notes)
 
 
@@ -476,8 +487,9 @@ def _parse_override(text: str, values: Values, contract: Contract) -> Layer:
             where=_COMMAND_LINE,
             fix="write a.b=c, +a.b=c (add) or ~a.b (remove)",
         )
+    if contract is Contract.NATIVE:
+        path = _native_path(path, values)
     _check_path(path, text)
-    key = ".".join(path)
     if contract is Contract.DLNEST:
         _check_user_key(path, values, sign, text)
     else:
@@ -489,6 +501,13 @@ def _parse_override(text: str, values: Values, contract: Contract) -> Layer:
     for name in reversed(path):
         made = {name: made}
     return Layer(_COMMAND_LINE, made)
+
+
+def _native_path(path: Key, values: Values) -> Key:
+    """Returns the path of an override in a native config, in which ``roost.x`` is ``x``: so an override of
+    roost's settings is the same for both contracts. Not if the user has a key ``roost``."""
+    is_own = len(path) > 1 and path[0] == dlnest_settings.SECTION and path[0] not in values
+    return path[1:] if is_own else path
 
 
 def _parse_value(text: str, key: str) -> Any:
@@ -542,6 +561,16 @@ def _check_user_key(path: Key, values: Values, sign: str, text: str) -> None:
             where=_COMMAND_LINE,
             fix=did_you_mean(key, dict.fromkeys(known)).strip() or "leave it out",
         )
+
+
+def _new_key_notes(text: str, values: Values) -> list[str]:
+    """Returns a note if an override sets a key of the user's that no file has: it may be misspelled."""
+    key, equals, _ = text.partition("=")
+    if not equals or key.startswith("+") or _value_at(values, tuple(key.split("."))) is not ABSENT:
+        return []
+    known = [".".join(path[:end]) for path in _leaves(values) for end in range(1, len(path) + 1)]
+    near = did_you_mean(key, dict.fromkeys(known)).strip()
+    return [f"{key} is a new key, which no file of the config has{f'; {near}' if near else ''}"]
 
 
 def _check_sections(path: Key, values: Values) -> None:

@@ -248,6 +248,11 @@ class PackageFolder:
         found = self.sessions()
         return found[-1].state if found else "new"
 
+    def has_reached_goal(self) -> bool:
+        """Whether another session would have nothing to do. A project of document 000's contract trains at
+        least one more epoch: its own code decides after it."""
+        return self.state() == "succeeded" and PackageKind.of(self.request) is not PackageKind.DLNEST
+
     def new_session(self, request: Mapping[str, Any], *, is_durable: bool = True) -> int:
         """Adds a session and returns its number, see `sessions.write_request`. The caller must hold the
         lock."""

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from roost.base.errors import ConfigError, Refused
 from roost.config import interpolation
-from roost.config.layers import Config
+from roost.config.dlnest.dlnest_settings import parse_dlnest_settings
+from roost.config.dlnest.root_folder import find_root
+from roost.config.layers import Config, Contract
 from roost.config.project_folder import ProjectFolder, given_folder, named_project, nearest_project
+from roost.config.run_settings import RunSettings
 from roost.config.settings import Settings, StateSettings, parse_state_settings
 from roost.package import environment, package_name, snapshot
+from roost.package.dlnest.named_paths import PLACES, find_named
 from roost.package.kinds import PackageKind
 from roost.package.package import PackageFolder
 from roost.package.project_preflight import check_mirror_paths, check_new_config, code_files, named_files
@@ -35,8 +39,10 @@ class PackageDraft:
     selection: Selection | None
     """The files to copy; None: none."""
     description: str | None
-    project_note: str | None = None
-    """How the project's folder was found, if that is not obvious."""
+    project_notes: Sequence[str] = ()
+    """How the project's folder was found, if that is not obvious; one line each."""
+    places: Mapping[str, str] = field(default_factory=dict)
+    """See `NamedPaths.places`."""
 
     def create(
         self,
@@ -77,6 +83,7 @@ class PackageDraft:
                 "git": like.request["git"] if like and is_alike else environment.git_state(self.project),
                 "project": project,
                 "created": round(time.time(), 3),
+                **({PLACES: dict(self.places)} if self.places else {}),
             },
             selection=self.selection,
         )
@@ -101,24 +108,21 @@ class PackageDraft:
             )
 
     def notes(self) -> list[str]:
-        """Returns lines for the user: the project's folder if it was chosen, each path that is not copied,
-        with the reason, and the size of a large copy."""
-        chosen = [self.project_note] if self.project_note else []
+        """Returns lines for the user: how the config was read, the project's folder if it was chosen, what is
+        not copied, with the reason, and the size of a large copy."""
+        chosen = [*self.config.notes, *self.project_notes]
         if self.selection is None:
             return chosen
-        left_out = [
-            f"{one['path']} is linked, not copied: {one['reason']}" for one in self.selection.left_out
-        ]
         size = self.selection.size_note()
-        return [*chosen, *left_out, *([size] if size else [])]
+        return [*chosen, *self.selection.left_out_notes(), *([size] if size else [])]
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingDraft(PackageDraft):
-    """A draft that can be trained: it has a Runner, a Dataset, and the code of both."""
+    """A draft that can be trained, in either contract: it has a Runner, a Dataset, and the code of both."""
 
     selection: Selection
-    settings: Settings
+    settings: RunSettings
     files: list[Path] = field(default_factory=list)
     """The files that the settings name."""
 
@@ -131,7 +135,8 @@ def prepare_training(
     description: str | None = None,
     like: TrainingDraft | None = None,
 ) -> TrainingDraft:
-    """Checks a config that names a Runner and a Dataset, and selects the files to copy.
+    """Checks a config that names a Runner and a Dataset, natively or in document 000's contract, and selects
+    the files to copy.
 
     Args:
         config: The merged config, from a file.
@@ -146,6 +151,8 @@ def prepare_training(
         ConfigError: The config, or a file that it names, is wrong.
         OSError: A folder cannot be read.
     """
+    if config.contract is Contract.DLNEST:
+        return _prepare_dlnest(config, project, root, description, like)
     found, settings = _project_and_settings(config, project)
     project = found.path
     chosen = _checked_root(config, project, root, settings.save_root)
@@ -156,12 +163,50 @@ def prepare_training(
         selection = like.selection
     else:
         selection = _select(config, project, chosen, files)
-    check_mirror_paths(settings.mirrors, copied=[*selection.files, *selection.links], where=config.where)
+    check_mirror_paths(settings, copied=[*selection.files, *selection.links], where=config.where)
     return TrainingDraft(
         config=config,
         kind=PackageKind.TRAIN,
         project=project,
-        project_note=found.note,
+        project_notes=[found.note] if found.note else [],
+        root=chosen,
+        selection=selection,
+        description=description or settings.description,
+        settings=settings,
+        files=files,
+    )
+
+
+def _prepare_dlnest(
+    config: Config,
+    given: Path | None,
+    root: Path | None,
+    description: str | None,
+    like: TrainingDraft | None,
+) -> TrainingDraft:
+    settings = parse_dlnest_settings(config.values, where=config.where)
+    folder = find_root(config, given)
+    named = find_named(settings, folder, config.where)
+    chosen = _checked_root(config, folder.path, root, str(folder.resolve(str(_expanded(settings.save_root)))))
+    files = named.sources()
+    same = (like.project, like.root, like.config.files, like.files) if like else None
+    if like and same == (folder.path, chosen, config.files, files):
+        selection = like.selection
+    else:
+        selection = snapshot.select(
+            folder.path,
+            named=[*named.inside, *_below(folder.path, config.files)],
+            exclude=_below(folder.path, [chosen]),
+            outside=named.outside,
+            only_named_must_fit=True,
+        )
+    check_mirror_paths(settings, copied=[*selection.files, *selection.links], where=config.where)
+    return TrainingDraft(
+        config=config,
+        kind=PackageKind.DLNEST,
+        project=folder.path,
+        project_notes=folder.notes,
+        places=named.places,
         root=chosen,
         selection=selection,
         description=description or settings.description,
@@ -222,9 +267,13 @@ def prepare_python(
 
 
 def _select(config: Config, project: Path, root: Path, files: Iterable[Path]) -> Selection:
-    read = [file for file in config.files if file.resolve().is_relative_to(project.resolve())]
-    inside = [root] if root.resolve().is_relative_to(project.resolve()) else []
-    return snapshot.select(project, named=[*files, *read], exclude=inside)
+    read = _below(project, config.files)
+    return snapshot.select(project, named=[*files, *read], exclude=_below(project, [root]))
+
+
+def _below(folder: Path, paths: Iterable[Path]) -> list[Path]:
+    """Returns the paths that are in a folder."""
+    return [path for path in paths if path.resolve().is_relative_to(folder.resolve())]
 
 
 def _checked_root(config: Config, project: Path, given: Path | None, save_root: str) -> Path:

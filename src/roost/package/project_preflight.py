@@ -16,7 +16,8 @@ from roost.config import allowed_classes, interpolation
 from roost.config.layers import Config
 from roost.config.objects import FILE_CLASS_PATH
 from roost.config.other_tools import foreign_keys
-from roost.config.sections.mirrors import CsvSettings, MirrorSettings, TensorBoardSettings
+from roost.config.run_settings import RunSettings
+from roost.config.sections.mirrors import CsvSettings, TensorBoardSettings
 from roost.config.sections.yaml_project import DatasetSettings, ObjectSettings, RunnerSettings
 from roost.config.settings import Settings, Where, parse_settings
 from roost.package import snapshot
@@ -148,11 +149,24 @@ def _checked_file(key: str, path: str, root: Path, where: Where) -> Path:
     if not file.is_file():
         fix = f"paths start at the project's folder, {root}"
         raise ConfigError(f"the file {name} does not exist", setting=key, received=path, where=at, fix=fix)
-    names = _top_level_names(file, key)
+    require_class(file, class_name, display_name=name, setting=key, received=path, where=at)
+    return file
+
+
+def require_class(
+    file: Path, class_name: str, *, display_name: str, setting: str, received: str, where: str | None
+) -> None:
+    """Checks that a Python file is valid, and that it has a class, as far as is visible without importing it.
+
+    Raises:
+        ConfigError: It has not; the error has ``setting``, ``received`` and ``where``.
+    """
+    names = _top_level_names(file, setting)
     if names is not None and class_name not in names:
         fix = did_you_mean(class_name, names).strip() or f"write `class {class_name}`"
-        raise ConfigError(f"{name} has no {class_name!r}", setting=key, received=path, where=at, fix=fix)
-    return file
+        raise ConfigError(
+            f"{display_name} has no {class_name!r}", setting=setting, received=received, where=where, fix=fix
+        )
 
 
 def _no_file_error(key: str, path: str, where: str | None) -> ConfigError:
@@ -213,7 +227,7 @@ def require_runner(package: PackageFolder) -> None:
     if not PackageKind.of(package.request).may_continue:
         message = "a command ran in the package, which cannot be continued"
         raise Refused(message, where=package.path, fix="submit the command again")
-    if package.args.get("runner") is None:
+    if PackageKind.of(package.request) is not PackageKind.DLNEST and package.args.get("runner") is None:
         raise Refused(
             "the package names no Runner: it was created from Python, and only a program can continue it",
             where=package.path,
@@ -221,11 +235,11 @@ def require_runner(package: PackageFolder) -> None:
         )
 
 
-def check_mirror_paths(settings: MirrorSettings, *, copied: Iterable[str], where: Where) -> None:
+def check_mirror_paths(settings: RunSettings, *, copied: Iterable[str], where: Where) -> None:
     """Checks that the path of each mirror that writes files is free.
 
     Args:
-        settings: The section ``mirrors``.
+        settings: The settings of the run.
         copied: The project's files and links in the package, relative to it.
         where: Returns where a dotted key was set, for messages.
 
@@ -233,12 +247,13 @@ def check_mirror_paths(settings: MirrorSettings, *, copied: Iterable[str], where
         ConfigError: A path is outside the package, or is used by other files.
     """
     taken = [PurePath(one) for one in copied]
-    if (csv := settings.csv) is not False:
+    mirrors, key = settings.mirrors, settings.key("mirrors")
+    if (csv := mirrors.csv) is not False:
         file = CsvSettings().file if csv is True else csv.file
-        _check_mirror_path("mirrors.csv.file", file, taken, where)
-    if (tensorboard := settings.tensorboard) is not False:
+        _check_mirror_path(f"{key}.csv.file", file, taken, where)
+    if (tensorboard := mirrors.tensorboard) is not False:
         folder = TensorBoardSettings().folder if tensorboard is True else tensorboard.folder
-        _check_mirror_path("mirrors.tensorboard.folder", folder, taken, where)
+        _check_mirror_path(f"{key}.tensorboard.folder", folder, taken, where)
 
 
 def _check_mirror_path(setting: str, given: str, copied: Iterable[PurePath], where: Where) -> None:

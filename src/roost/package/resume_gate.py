@@ -4,15 +4,17 @@ differences are allowed without ``--force``."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from roost.base.errors import Refused
 from roost.config import layers
+from roost.config.dlnest.dlnest_settings import CHECKPOINTS, SECTION
 from roost.config.layers import ConfigDifference
 from roost.package import snapshot
 from roost.package.checkpoints import checkpoint
+from roost.package.kinds import PackageKind
 from roost.package.package import PackageFolder
 
 SAFE_SETTINGS = (
@@ -48,6 +50,9 @@ SAFE_SETTINGS = (
 weights. They determine when a run ends, what it keeps, shows and records, and what happens after a failed
 step; or the devices, for which the worker reports what becomes inexact. All others, including the user's own
 keys, are refused without ``--force``."""
+
+_SAFE_KEYS = ("save_root", CHECKPOINTS)
+"""The safe keys of document 000's contract. In it, `SAFE_SETTINGS` are in the section ``roost``."""
 
 LENGTH_SETTINGS = frozenset({"max_epochs", "max_steps"})
 _TOTAL_STEPS = re.compile(r"\$\{\s*total_steps\s*\}")
@@ -98,19 +103,18 @@ def check(package: PackageFolder, overrides: Iterable[str]) -> ResumeGate:
         ConfigError: An override is invalid.
         NotFound: The package cannot be read.
     """
-    before = package.settings()
+    before, kind = package.settings(), PackageKind.of(package.request)
     after = package.with_overrides(before, overrides)
     found = layers.differences(before, after)
-    has_begun = bool(checkpoint.ids(package.checkpoints))
-    if has_begun:
-        _refuse_exceeded_schedules(found, after)
-    if not has_begun:  # nothing so far that the rest must match
+    if not checkpoint.ids(package.checkpoints):  # nothing so far that the rest must match
         return ResumeGate(safe=found, refused=[], changed_files={}, inexact=[])
+    if kind is not PackageKind.DLNEST:
+        _refuse_exceeded_schedules(found, after)
     return ResumeGate(
-        safe=[one for one in found if is_safe(one.key)],
-        refused=[one for one in found if not is_safe(one.key)],
+        safe=[one for one in found if is_safe(one.key, kind)],
+        refused=[one for one in found if not is_safe(one.key, kind)],
         changed_files=changed_files(package),
-        inexact=_changed_length_reasons(found, after),
+        inexact=[] if kind is PackageKind.DLNEST else _changed_length_reasons(found, after),
     )
 
 
@@ -122,9 +126,12 @@ def changed_files(package: PackageFolder) -> dict[str, str]:
     return {name: digest for name, digest in found.items() if forced.get(name) != digest}
 
 
-def is_safe(key: str) -> bool:
-    """Whether a dotted key is one of `SAFE_SETTINGS`, or below one."""
-    return any(key == name or key.startswith(name + ".") for name in SAFE_SETTINGS)
+def is_safe(key: str, kind: PackageKind = PackageKind.TRAIN) -> bool:
+    """Whether a dotted key of a package of this kind is one of `SAFE_SETTINGS`, or below one."""
+    names: Sequence[str] = SAFE_SETTINGS
+    if kind is PackageKind.DLNEST:
+        names = [*(f"{SECTION}.{name}" for name in SAFE_SETTINGS), *_SAFE_KEYS]
+    return any(key == name or key.startswith(name + ".") for name in names)
 
 
 def format_difference(one: ConfigDifference) -> str:

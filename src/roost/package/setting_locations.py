@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from roost.config.dlnest.dlnest_settings import SECTION
 from roost.config.settings import Where
+from roost.package.kinds import PackageKind
 from roost.package.package import PackageFolder
 
 
@@ -16,9 +18,10 @@ def setting_locations(package: PackageFolder, *, overrides: Sequence[str] = ()) 
         package: The package.
         overrides: The overrides of a session that is about to begin; they come after all others.
     """
-    changed = [(override_key(text), "command line") for text in overrides]
+    kind = PackageKind.of(package.request)
+    changed = [(override_key(text, kind), "command line") for text in overrides]
     changed += [
-        (override_key(text), f"command line of session {session.number}")
+        (override_key(text, kind), f"command line of session {session.number}")
         for session in reversed(package.sessions())
         for text in session.request.overrides
     ]
@@ -50,6 +53,8 @@ def provenance_locations(provenance: Mapping[str, str]) -> Where:
     return where
 
 
-def override_key(override: str) -> str:
-    """Returns the dotted key that an override of a command line changes."""
-    return override.lstrip("+~").partition("=")[0].strip()
+def override_key(override: str, kind: PackageKind) -> str:
+    """Returns the dotted key that an override of a command line changes in a package of this kind."""
+    key = override.lstrip("+~").partition("=")[0].strip()
+    # In a native config ``roost.x`` is ``x``, see `roost.config.layers`.
+    return key if kind is PackageKind.DLNEST else key.removeprefix(f"{SECTION}.")

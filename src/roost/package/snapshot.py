@@ -15,12 +15,14 @@ import stat
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
+from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
 from roost.base import durable
 from roost.base.errors import ConfigError, NotFound
 from roost.base.text.byte_sizes import format_bytes
+from roost.base.text.word_list import join_names
 
 MAX_FILE_MB = 10.0
 """A larger file is data, not code: it is linked, not copied, unless the config names it."""
@@ -72,6 +74,23 @@ class Selection:
     """Bytes of the files to copy."""
     large: dict[str, int] = field(default_factory=dict)
     """Bytes of the files to copy that are worth a note."""
+    outside: dict[str, str] = field(default_factory=dict)
+    """The sources of copied files that the project does not have at their place, by their place."""
+
+    def left_out_notes(self) -> list[str]:
+        """Returns a line for each reason for which something is not copied."""
+        found: dict[str, list[str]] = {}
+        for one in self.left_out:
+            way = "linked, not copied" if one["path"] in self.links else "left out"
+            found.setdefault(f"{way}: {one['reason']}", []).append(one["path"])
+        return [
+            f"{join_names(names, _MAX_LARGE_SHOWN)} {'is' if len(names) == 1 else 'are'} {what}"
+            for what, names in found.items()
+        ]
+
+    def source(self, name: str) -> Path:
+        """Returns the file of which a copied file is a copy."""
+        return Path(self.outside.get(name, self.project / name))
 
     def size_note(self) -> str | None:
         """Returns a line about the size of the copy, if it is large or has a large file."""
@@ -84,7 +103,14 @@ class Selection:
         return f"each run copies {format_bytes(self.size)}{which}; what .gitignore names is linked instead"
 
 
-def select(project: Path, *, named: Iterable[Path] = (), exclude: Iterable[Path] = ()) -> Selection:
+def select(
+    project: Path,
+    *,
+    named: Iterable[Path] = (),
+    exclude: Iterable[Path] = (),
+    outside: Mapping[str, Path] = MappingProxyType({}),
+    only_named_must_fit: bool = False,
+) -> Selection:
     """Selects the files to copy: those that the config names, and those that git knows (tracked, and
     untracked but not ignored). Without git: all files, except caches and other junk, and what .gitignore
     contains without wildcards or as an ending (``*.pt``).
@@ -96,6 +122,10 @@ def select(project: Path, *, named: Iterable[Path] = (), exclude: Iterable[Path]
         project: The project's folder.
         named: Files and folders that must be copied, for example the runner's; absolute paths.
         exclude: Folders that must be left out, for example the save root; absolute paths.
+        outside: Files and folders that must be copied, although the project does not have them: by their
+            places in the package.
+        only_named_must_fit: Whether all other files are optional: what cannot be copied is linked or left
+            out, and does not make the selection fail.
 
     Raises:
         NotFound: A named file does not exist.
@@ -105,16 +135,21 @@ def select(project: Path, *, named: Iterable[Path] = (), exclude: Iterable[Path]
     """
     project = project.resolve()
     root = str(project)
-    exclusions = _Exclusions(root, {str(path.resolve()) for path in exclude})
+    exclusions = _Exclusions(root, {str(path.resolve()) for path in exclude}, tolerates=only_named_must_fit)
     must = {name for path in named for name in _inside(project, path, exclusions)}
     selection = Selection(project)
+    for place, path in outside.items():
+        _add_outside(selection, place, path, exclusions)
     for name in must:
         _add(selection, name, exclusions, keep=True)
+    must.update(selection.outside)
     for name in _project_files(root, exclusions):
         if name not in must and not exclusions.file(f"{root}/{name}"):
             _add(selection, name, exclusions)
     selection.files = sorted({*selection.files})  # a named file of a submodule came twice
     selection.named = sorted(must.intersection(selection.files))
+    if only_named_must_fit:
+        _leave_out_excess(selection)
     if taken := _PACKAGE_NAMES & {name.partition("/")[0] for name in [*selection.files, *selection.links]}:
         raise ConfigError(
             f"the project contains {', '.join(sorted(taken))}, a name that the package reserves",
@@ -122,16 +157,73 @@ def select(project: Path, *, named: Iterable[Path] = (), exclude: Iterable[Path]
             fix="rename it, or add it to .gitignore",
         )
     _link_other_files(selection, exclusions)
-    _require_copyable_size(selection)
+    selection.left_out += [{"path": name, "reason": "cannot be read"} for name in exclusions.unreadable]
+    if not only_named_must_fit:
+        _require_copyable_size(selection)
     return selection
 
 
-def _require_copyable_size(selection: Selection) -> None:
+def _leave_out_excess(selection: Selection) -> None:
+    """Links, in place of copying, what is too much: the folders without a named file that have the largest
+    share, until the rest may be copied. Leaves out what has a name that the package reserves."""
+    named = {*selection.named}
+    folders = {above.as_posix() for name in named for above in PurePath(name).parents}
+    groups: dict[str, _Group] = {}
+    for name in [*selection.files, *selection.links]:
+        if name not in named:
+            size = 0 if name in selection.links else os.lstat(f"{selection.project}/{name}").st_size
+            groups.setdefault(_highest_folder(name, folders), _Group()).add(name, size)
+    for name in [one for one in groups if one.partition("/")[0] in _PACKAGE_NAMES]:
+        groups.pop(name).remove(selection)  # `_link_other_files` names it
+    largest = sorted(groups, key=lambda one: groups[one].share())
+    while largest and (excess := _excess(selection)) is not None:
+        name = largest.pop()
+        groups[name].remove(selection)
+        selection.links[name] = f"{selection.project}/{name}"
+        selection.left_out.append({"path": name, "reason": f"the project has {excess}"})
+
+
+@dataclass
+class _Group:
+    """Files and links of a project that are left out together."""
+
+    names: set[str] = field(default_factory=set)
+    size: int = 0
+
+    def add(self, name: str, size: int) -> None:
+        self.names.add(name)
+        self.size += size
+
+    def share(self) -> float:
+        """Returns the share of what may be copied."""
+        return max(len(self.names) / MAX_FILES, self.size / (MAX_TOTAL_MB * 2**20))
+
+    def remove(self, selection: Selection) -> None:
+        selection.size -= self.size
+        selection.files = sorted({*selection.files} - self.names)
+        selection.links = {name: to for name, to in selection.links.items() if name not in self.names}
+        selection.left_out = [one for one in selection.left_out if one["path"] not in self.names]
+        selection.large = {name: size for name, size in selection.large.items() if name not in self.names}
+
+
+def _highest_folder(name: str, folders: set[str]) -> str:
+    """Returns the highest folder above a file that is none of ``folders``; the file itself if there is
+    none."""
+    parts = name.split("/")
+    found = ("/".join(parts[:end]) for end in range(1, len(parts)))
+    return next((one for one in found if one not in folders), name)
+
+
+def _excess(selection: Selection) -> str | None:
+    """Returns what of a selection is too much to copy; None if nothing is."""
     count, size_mb = len(selection.files) + len(selection.links), selection.size / 2**20
-    too_much = f"{count} files, more than {MAX_FILES}" if count > MAX_FILES else None
     if size_mb > MAX_TOTAL_MB:
-        too_much = f"{size_mb:.0f} MB in files to copy, more than {MAX_TOTAL_MB:g}"
-    if too_much:
+        return f"{size_mb:.0f} MB in files to copy, more than {MAX_TOTAL_MB:g}"
+    return f"{count} files, more than {MAX_FILES}" if count > MAX_FILES else None
+
+
+def _require_copyable_size(selection: Selection) -> None:
+    if (too_much := _excess(selection)) is not None:
         raise ConfigError(
             f"the project has {too_much}",
             where=selection.project,
@@ -143,9 +235,24 @@ class _Exclusions:
     """Decides which files and folders never go into a package, by absolute path. Results for folders are
     cached."""
 
-    def __init__(self, root: str, excluded: set[str]) -> None:
-        self.root, self.excluded = root, excluded
+    def __init__(self, root: str, excluded: set[str], *, tolerates: bool = False) -> None:
+        self.root, self.excluded, self._tolerates = root, excluded, tolerates
         self._folders = {root: False}
+        self.unreadable: list[str] = []
+        """What cannot be read, relative to the project, if that is tolerated."""
+
+    def on_error(self, error: OSError) -> None:
+        """Raises the error of a folder, or notes the folder."""
+        if not self._tolerates:
+            raise error
+        self.unreadable.append(os.path.relpath(error.filename, self.root))
+
+    def is_readable(self, path: str) -> bool:
+        """Whether a file can be read; if not, and if that is not tolerated, copying it will fail."""
+        if not self._tolerates or os.access(path, os.R_OK):
+            return True
+        self.unreadable.append(os.path.relpath(path, self.root))
+        return False
 
     def folder(self, path: str) -> bool:
         known = self._folders.get(path)
@@ -179,7 +286,11 @@ def _inside(project: Path, path: Path, exclusions: _Exclusions) -> list[str]:
             fix="move it into the project's folder",
         )
     name = resolved.relative_to(project).as_posix()
-    return [f"{name}/{inner}" for inner in _walk(str(resolved), exclusions)] if resolved.is_dir() else [name]
+    if not resolved.is_dir():
+        return [name]
+    prefix = "" if name == "." else f"{name}/"
+    below = _Exclusions(str(resolved), exclusions.excluded)  # it is copied whatever its own name is
+    return [f"{prefix}{inner}" for inner in _walk(str(resolved), below)]
 
 
 def _project_files(root: str, exclusions: _Exclusions) -> Iterable[str]:
@@ -225,12 +336,8 @@ def _git_names(folder: str) -> list[str]:
     return [os.fsdecode(name) for name in names if name]
 
 
-def _raise(error: OSError) -> None:
-    raise error
-
-
 def _walk(root: str, exclusions: _Exclusions, ignored: _Ignored = _Ignored()) -> Iterator[str]:  # noqa: B008  - immutable
-    for folder, folders, files in os.walk(root, onerror=_raise):
+    for folder, folders, files in os.walk(root, onerror=exclusions.on_error):
         prefix = f"{folder}/"[len(root) + 1 :]
         for names in (folders, files) if any(ignored) else ():
             names[:] = [name for name in names if not ignored.matches(prefix, name)]
@@ -259,15 +366,31 @@ def _add(selection: Selection, name: str, exclusions: _Exclusions, *, keep: bool
             reason = f"larger than {MAX_FILE_MB:g} MB"
             selection.links[name] = path
             selection.left_out.append({"path": name, "bytes": status.st_size, "reason": reason})
-        else:
-            selection.files.append(name)
-            selection.size += status.st_size
-            if status.st_size >= _LARGE_FILE_MB * 2**20:
-                selection.large[name] = status.st_size
+        elif keep or exclusions.is_readable(path):
+            _add_file(selection, name, status.st_size)
     elif stat.S_ISDIR(status.st_mode) and not exclusions.folder(path):  # a submodule, or a nested repository
         for below in _project_files(path, exclusions):
             if not exclusions.file(f"{path}/{below}"):
                 _add(selection, f"{name}/{below}", exclusions)
+
+
+def _add_file(selection: Selection, name: str, size: int) -> None:
+    selection.files.append(name)
+    selection.size += size
+    if size >= _LARGE_FILE_MB * 2**20:
+        selection.large[name] = size
+
+
+def _add_outside(selection: Selection, place: str, path: Path, exclusions: _Exclusions) -> None:
+    """Adds a file, or the files of a folder, that the project does not have at their place."""
+    root = str(path)
+    inner = _walk(root, _Exclusions(root, exclusions.excluded)) if path.is_dir() else [""]
+    for name in inner:
+        source = os.path.realpath(f"{root}/{name}" if name else root)
+        if os.path.isfile(source):
+            target = f"{place}/{name}" if name else place
+            selection.outside[target] = source
+            _add_file(selection, target, Path(source).stat().st_size)
 
 
 def _link_other_files(selection: Selection, exclusions: _Exclusions) -> None:
@@ -314,7 +437,10 @@ def copy(selection: Selection, target: Path) -> dict[str, Any]:
         os.makedirs(f"{into}/{folder}", exist_ok=True)
 
     def copied(names: list[str]) -> dict[str, Any]:
-        return {name: _copy_file(source, name, into) for name in names}
+        return {
+            name: _copy_file(selection.outside.get(name, f"{source}/{name}"), f"{into}/{name}", source, name)
+            for name in names
+        }
 
     half = len(selection.files) // 2
     with ThreadPoolExecutor(1) as pool:  # two threads: one reads and hashes while the disk creates a file
@@ -345,23 +471,22 @@ def _sync_files(target: Path, names: list[str]) -> None:
         durable.fsync_folder(target / folder)
 
 
-def _copy_file(source: str, name: str, into: str) -> dict[str, Any]:
-    path = f"{source}/{name}"
+def _copy_file(path: str, to: str, project: str, name: str) -> dict[str, Any]:
     try:
         source_fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError as error:
         if error.errno != errno.ELOOP:  # O_NOFOLLOW, on a link
             raise
-        to = _link_text(source, name)
-        os.symlink(to, f"{into}/{name}")
-        return {"link": to}
+        text = _link_text(project, name)
+        os.symlink(text, to)
+        return {"link": text}
     digest, size = hashlib.sha256(), 0
     try:
         status = os.fstat(source_fd)
         mode = 0o755 if status.st_mode & 0o100 else 0o644
         amount = min(status.st_size + 1, _CHUNK)  # os.read allocates the whole requested size
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        destination_fd = os.open(f"{into}/{name}", flags, mode)
+        destination_fd = os.open(to, flags, mode)
         try:
             while chunk := os.read(source_fd, amount):
                 digest.update(chunk)

@@ -138,7 +138,7 @@ def test_a_package_goes_on_after_another_task(here: Lab) -> None:
     first, second = here.tasks()
     assert second.after == (first.id,) and second.need.time_limit == 7200.0
     overrides = here.one(second.id).plan["request"]["overrides"]
-    assert overrides == ["max_epochs=9", "limits.wall_time=2h"]
+    assert overrides == ["max_epochs=9", "roost.limits.wall_time=2h"]
 
 
 def test_a_check_that_fails_lets_nothing_wait(here: Lab, capfd: pytest.CaptureFixture[str]) -> None:

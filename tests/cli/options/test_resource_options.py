@@ -51,7 +51,7 @@ def test_every_field_has_its_option() -> None:
         retries=3,
         max_parallel=4,
     )
-    assert overrides == ("limits.wall_time=90s",)
+    assert overrides == ("roost.limits.wall_time=90s",)
     assert parsed("-CPU", "--cpus", "2") == (TaskOptions(gpus=0, cpus=2), ())
 
 

@@ -137,7 +137,7 @@ def take_strategy(options: dict[str, Any], *, device: str | None) -> str | None:
 def take_time_limit(options: dict[str, Any]) -> tuple[str, ...]:
     """Removes ``--time-limit`` from a command's options and returns it as an override of its setting."""
     limit = options.pop("time_limit")
-    return () if limit is None else (f"limits.wall_time={limit}",)
+    return () if limit is None else (f"roost.limits.wall_time={limit}",)
 
 
 def parse_time_limit(text: str) -> float:

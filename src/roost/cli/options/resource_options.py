@@ -106,4 +106,4 @@ def take_task_options(options: dict[str, Any]) -> tuple[TaskOptions, tuple[str, 
             values[name] = parse_memory(values[name], setting=OPTIONS_OF_OTHER_NAMES[name], min_mb=least_mb)
     seconds = parse_time_limit(limit) if limit is not None else None
     found = TaskOptions(time_limit=seconds, **values)
-    return found, () if limit is None else (f"limits.wall_time={limit}",)
+    return found, () if limit is None else (f"roost.limits.wall_time={limit}",)

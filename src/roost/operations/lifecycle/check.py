@@ -11,6 +11,7 @@ from typing import Any
 
 from roost.base import durable
 from roost.config import layers
+from roost.config.run_settings import RunSettings
 from roost.config.settings import Settings
 from roost.operations.lifecycle.run_estimate import RunEstimate, estimate_run
 from roost.operations.sessions.foreground_lease import choose_one_card
@@ -45,7 +46,7 @@ class RunningCheck:
 
     running: RunningSession
     process: GuardProcess
-    settings: Settings
+    settings: RunSettings
     root: Path
     """The folder in which the packages of the run would be."""
     notes: list[str] = field(default_factory=list)
@@ -74,7 +75,9 @@ class RunningCheck:
             estimate=estimate,
         )
 
-    def _estimate(self, measured: Mapping[str, Any]) -> RunEstimate:
+    def _estimate(self, measured: Mapping[str, Any]) -> RunEstimate | None:
+        if not isinstance(self.settings, Settings):
+            return None  # the project's own code decides how long it trains
         free_bytes = shutil.disk_usage(_nearest_existing(self.root)).free
         return estimate_run(self.settings, measured, free_bytes=free_bytes)
 
@@ -95,7 +98,7 @@ class CheckOutcome:
     warnings: list[str]
     """The warnings of the findings and of the estimate."""
     estimate: RunEstimate | None
-    """None unless the run is ready."""
+    """None unless the run is ready, and its settings say how long it is."""
 
 
 @contextmanager

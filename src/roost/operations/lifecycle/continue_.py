@@ -12,7 +12,8 @@ from typing import Any
 
 from roost.analysis import preconditions
 from roost.base.text.word_list import join_names
-from roost.config.settings import Settings, Where
+from roost.config.run_settings import RunSettings
+from roost.config.settings import Where
 from roost.operations.reading import package_schema
 from roost.operations.sessions.rank_layout import RankRequest, plan_ranks, with_previous_layout
 from roost.operations.sessions.session_request import (
@@ -23,9 +24,10 @@ from roost.operations.sessions.session_request import (
 )
 from roost.package import lineage, live_progress, resume_gate, sessions, snapshot
 from roost.package.checkpoints import checkpoint
-from roost.package.kinds import TaskKind
+from roost.package.kinds import PackageKind, TaskKind
 from roost.package.package import PackageFolder
-from roost.package.project_preflight import check_mirror_paths, check_settings, named_files, require_runner
+from roost.package.package_settings import code_of, parse_package_settings
+from roost.package.project_preflight import check_mirror_paths, require_runner
 from roost.package.session_schema import SessionRequest
 from roost.package.setting_locations import setting_locations
 
@@ -111,7 +113,7 @@ class NextSession:
 
     package: PackageFolder
     request: ContinueRequest
-    settings: Settings
+    settings: RunSettings
     """The settings that will be effective."""
     project: Path
     where: Where
@@ -167,17 +169,19 @@ def next_session(package: PackageFolder, request: ContinueRequest) -> NextSessio
     found = resume_gate.check(package, request.overrides)
     if request.checkpoint is not None:
         checkpoint.verify(package.store().path(request.checkpoint))  # otherwise the session would fail on it
-    if package.state() == "succeeded" and request.checkpoint is None and not (found.safe or found.refused):
+    changes = bool(found.safe or found.refused)
+    if request.checkpoint is None and not changes and package.has_reached_goal():
         return None
     found.require(force=request.force)
-    lineage.require_loadable(found.refused)
+    if PackageKind.of(package.request) is PackageKind.TRAIN:
+        lineage.require_loadable(found.refused)
     project = preconditions.project_folder(package, request.project)
     where = setting_locations(package, overrides=request.overrides)
     values = package.with_overrides(package.settings(), request.overrides)
-    settings = check_settings(values, project=project, package=str(package.path), where=where)
-    named_files(settings, root=package.path, where=where)
+    settings = parse_package_settings(package, values, project=project, folder=str(package.path), where=where)
+    code_of(settings, package, where)
     copied = [*package.manifest["files"], *package.manifest["links"]]
-    check_mirror_paths(settings.mirrors, copied=copied, where=where)
+    check_mirror_paths(settings, copied=copied, where=where)
     return NextSession(package, request, settings, project, where, found)
 
 

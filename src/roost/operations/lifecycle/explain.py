@@ -3,7 +3,7 @@ package."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,8 @@ import msgspec
 
 from roost.base.errors import ConfigError
 from roost.config import layers, settings, user_options
+from roost.config.dlnest import dlnest_settings
+from roost.config.layers import Config, Contract
 from roost.config.other_tools import synonyms
 from roost.config.sections.yaml_project import OptionSettings
 from roost.package.project_preflight import check_new_config
@@ -41,7 +43,10 @@ def merged_settings(
         ConfigError: A file, an override or a setting is wrong, so that `run` would refuse it.
     """
     loaded = layers.load(config, tuning=tuning, overrides=overrides)
-    check_new_config(loaded, project=loaded.path.parent)
+    if loaded.contract is Contract.DLNEST:
+        dlnest_settings.parse_dlnest_settings(loaded.values, where=loaded.where)
+    else:
+        check_new_config(loaded, project=loaded.path.parent)
     return loaded.values
 
 
@@ -60,13 +65,16 @@ class DeclaredOption:
 def declared_options(
     config: Path, *, tuning: Path | None = None, overrides: Sequence[str] = ()
 ) -> list[DeclaredOption]:
-    """Returns the options of a config, without checking their values.
+    """Returns the options of a config, without checking their values. Those of a config of document 000's
+    contract are the settings of its section ``roost``.
 
     Raises:
         NotFound: There is no such file.
         ConfigError: A file, an override or a declaration is wrong.
     """
     found = layers.load(config, tuning=tuning, overrides=overrides)
+    if found.contract is Contract.DLNEST:
+        return list(_settings_of_section(found))
     return [
         DeclaredOption(
             name,
@@ -76,6 +84,25 @@ def declared_options(
         )
         for name, one in settings.declared_options(found.values, where=found.where).items()
     ]
+
+
+def _settings_of_section(found: Config) -> Iterator[DeclaredOption]:
+    """Yields the settings of the section ``roost`` of a config of document 000's contract."""
+    for key in dlnest_settings.known_keys(found.values):
+        (values, help), given = (
+            (dlnest_settings.allowed_values(key), dlnest_settings.describe(key)),
+            found.explain(key),
+        )
+        if values is None or help is None or any(isinstance(one, Mapping) for _, one in given):
+            continue
+        shown = [f"default {_encoded(given[0][1])}"] if given and given[0][0] == layers.DEFAULT_LABEL else []
+        if given and given[-1] is not given[0]:
+            shown.append(f"here {_encoded(given[-1][1])}")
+        yield DeclaredOption(key, help, values, "; ".join(shown) or "not set")
+
+
+def _encoded(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
 
 
 def _format_default(one: OptionSettings) -> str:
@@ -97,13 +124,13 @@ def explain(
         ConfigError: A file or an override is wrong, or there is no such key.
     """
     found = layers.load(config, tuning=tuning, overrides=overrides)
-    values_of_layers, help = found.explain(key), settings.describe(key)
-    values = settings.allowed_values(key)
-    if (option := settings.declared_options(found.values, where=found.where).get(key)) is not None:
-        help, values = option.help or None, user_options.describe_values(option)
+    own = dlnest_settings if found.contract is Contract.DLNEST else settings
+    values_of_layers, help, values = found.explain(key), own.describe(key), own.allowed_values(key)
+    if found.contract is Contract.NATIVE:
+        option = settings.declared_options(found.values, where=found.where).get(key)
+        if option is not None:
+            help, values = option.help or None, user_options.describe_values(option)
     if not values_of_layers and help is None:
-        known = [*found.provenance, *settings.known_keys(found.values)]
-        raise ConfigError(
-            f"there is no setting {key!r}", fix=synonyms.did_you_mean(key, known).strip() or None
-        )
+        near = synonyms.did_you_mean(key, found.known_keys()).strip()
+        raise ConfigError(f"there is no setting {key!r}", fix=near or None)
     return SettingExplanation(key, help, values, values_of_layers)

@@ -18,7 +18,7 @@ from roost.base.errors import Damaged, NotFound, Refused
 from roost.base.text.word_list import join_names
 from roost.config import layers
 from roost.config.layers import ConfigDifference
-from roost.config.settings import Settings
+from roost.config.run_settings import RunSettings
 from roost.operations.lifecycle.continue_ import previous_device, raise_limit_fix, reached_limit
 from roost.operations.lifecycle.run import locked_root
 from roost.operations.reading import package_schema
@@ -33,8 +33,11 @@ from roost.operations.sessions.session_request import (
 from roost.package import environment, lineage, package_name, records, resume_gate
 from roost.package.checkpoints import checkpoint, checkpoint_store, retention
 from roost.package.checkpoints.checkpoint import Manifest
+from roost.package.dlnest.named_paths import PLACES
+from roost.package.kinds import PackageKind
 from roost.package.package import PackageFolder
-from roost.package.project_preflight import check_mirror_paths, check_settings, named_files, require_runner
+from roost.package.package_settings import code_of, parse_package_settings
+from roost.package.project_preflight import check_mirror_paths, require_runner
 from roost.package.results import skipped_steps
 from roost.package.session_schema import SessionRequest
 from roost.package.setting_locations import provenance_locations
@@ -78,7 +81,7 @@ class _ForkPlan:
     values: dict[str, Any]
     differences: list[ConfigDifference]
     provenance: dict[str, str]
-    settings: Settings
+    settings: RunSettings
     selection: Selection
     inexact: list[str]
     layout: RankLayout
@@ -135,11 +138,11 @@ def _plan_fork(source: PackageFolder, request: ForkRequest) -> _ForkPlan:
     provenance = _provenance(source, differences)
     where = provenance_locations(provenance)
     project = source.project
-    settings = check_settings(values, project=project, package="${package}", where=where)
-    files = named_files(settings, root=source.path, where=where)
-    selection = _selection(source, files)
-    check_mirror_paths(settings.mirrors, copied=[*selection.files, *selection.links], where=where)
-    lineage.require_loadable(differences)
+    settings = parse_package_settings(source, values, project=project, folder="${package}", where=where)
+    selection = _selection(source, code_of(settings, source, where))
+    check_mirror_paths(settings, copied=[*selection.files, *selection.links], where=where)
+    if PackageKind.of(source.request) is PackageKind.TRAIN:
+        lineage.require_loadable(differences)
     changed = resume_gate.changed_files(source)
     return _ForkPlan(
         source=source,
@@ -208,7 +211,7 @@ def _selection(source: PackageFolder, named: Sequence[Path]) -> Selection:
 def _target_root(
     source: PackageFolder,
     given: Path | None,
-    settings: Settings,
+    settings: RunSettings,
     differences: Sequence[ConfigDifference],
     project: Path,
 ) -> Path:
@@ -220,7 +223,7 @@ def _target_root(
 def _reached_goal(plan: _ForkPlan, request: ForkRequest) -> Manifest | None:
     """Returns the requested checkpoint if it is the end of a finished run and no limit is changed."""
     line = plan.source.store().lineage()
-    if not line or plan.source.state() != "succeeded":
+    if not line or not plan.source.has_reached_goal():
         return None
     if request.step not in (None, line[-1].step) or request.checkpoint not in (None, line[-1].id):
         return None
@@ -287,12 +290,14 @@ def _copy_checkpoint(plan: _ForkPlan, request: ForkRequest, path: Path) -> tuple
         sha256=sha256,
         changed=lineage.setting_changes(plan.differences),
     )
+    source_request = plan.source.request
     made = PackageFolder.create(
         plan.root,
         name=request.name,
         values=plan.values,
         provenance=plan.provenance,
         request={
+            **{key: source_request[key] for key in ("kind", PLACES) if key in source_request},
             "command": list(request.command),
             "description": request.description,
             "git": plan.source.request.get("git"),

@@ -13,7 +13,6 @@ from shlex import quote
 from roost.base import durable
 from roost.base.errors import ConfigError, NotFound, Refused, UsageError
 from roost.config import layers
-from roost.config.step_modes import STEP_MODES
 from roost.operations.lifecycle.continue_ import ContinueRequest, continue_, finished_note
 from roost.operations.reading import package_schema
 from roost.operations.sessions.rank_layout import RankLayout, RankRequest, plan_ranks
@@ -103,12 +102,11 @@ def run(request: RunRequest) -> StartedSession:
 def _require_saves(request: RunRequest, plan: TrainingDraft) -> None:
     if request.step is not None:
         raise UsageError("--initialize begins a run, and --iter continues one", fix="leave out one of them")
-    mode = plan.settings.step_mode
-    if not STEP_MODES[mode].trains:
+    if not plan.settings.trains:
         raise ConfigError(
             "only measures and saves nothing, so there would be nothing to continue",
             setting="step_mode",
-            received=mode,
+            received=plan.config.values.get("step_mode"),
             where=plan.config.where("step_mode"),
             fix="leave out --initialize, or set step_mode: eager",
         )
@@ -226,7 +224,8 @@ def _differences(plan: TrainingDraft, package: PackageFolder) -> list[str]:
     different = [resume_gate.format_difference(one) for one in layers.differences(before, plan.config.values)]
     configs = {file.resolve() for file in plan.config.files}
     manifest = package.manifest
-    changed = snapshot.changed_files(plan.project, manifest)
+    entries = manifest["files"].items()
+    changed = [name for name, one in entries if not snapshot.is_unchanged(plan.selection.source(name), one)]
     added = sorted(set(plan.selection.files) - manifest["files"].keys())
     for word, found, kinds in (("has changed", changed, CODE_AND_SETTINGS), ("is new", added, CODE)):
         for name in found:

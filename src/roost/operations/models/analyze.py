@@ -12,7 +12,7 @@ from typing import Any
 from roost.analysis import analysis_folder, preconditions, script
 from roost.analysis.script import Script
 from roost.base import durable
-from roost.config.settings import Settings
+from roost.config.run_settings import RunSettings
 from roost.operations.reading import package_schema
 from roost.operations.sessions import package_worker
 from roost.operations.sessions.foreground_lease import SessionCards, choose_one_card
@@ -98,7 +98,7 @@ def _start(
     request: AnalyzeRequest,
     found: Script,
     project: Path,
-    settings: Settings,
+    settings: RunSettings,
     session_cards: SessionCards,
 ) -> StartedSession:
     durable.write(place / analysis_folder.SCRIPT, found.source)

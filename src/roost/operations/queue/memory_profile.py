@@ -5,10 +5,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import PurePath
+from typing import Any
 
+from roost.config.dlnest import dlnest_settings
 from roost.lab.memory.memory_features import memory_features
 from roost.lab.sessions.session_plan import SessionPlan
+from roost.package.kinds import PackageKind
 from roost.package.package import PackageFolder
 
 _CODE_SUFFIXES = frozenset([".py", ".pyx", ".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp"])
@@ -33,12 +37,22 @@ def profile_of(
         return "", None
     settings = package.with_overrides(package.settings(), plan.request["overrides"])
     features, scale = memory_features(
-        {**settings, "strategy": plan.request["strategy"]},
+        {**_relevant_settings(package, settings), "strategy": plan.request["strategy"]},
         family=str(package.request.get("project") or package.path.parent),
         code=_code_digest(package),
         sweep=sweep,
     )
     return features.to_text(), scale
+
+
+def _relevant_settings(package: PackageFolder, settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the settings with those of roost at the top. In a package of document 000's contract, they are
+    in a section of their own, and all other keys are the user's."""
+    if PackageKind.of(package.request) is not PackageKind.DLNEST:
+        return settings
+    not_used = (dlnest_settings.SECTION, dlnest_settings.CHECKPOINTS, "save_root", "root_file_path")
+    own = {name: value for name, value in settings.items() if name not in not_used}
+    return {**settings.get(dlnest_settings.SECTION, {}), "args": own}
 
 
 def _code_digest(package: PackageFolder) -> str:

@@ -18,8 +18,7 @@ from roost.base.interval import parse_duration
 from roost.base.system import state_folder
 from roost.config import layers
 from roost.config.layers import Config
-from roost.config.settings import Settings
-from roost.config.step_modes import STEP_MODES
+from roost.config.run_settings import RunSettings
 from roost.devices import inventory
 from roost.devices.resource_request import TaskOptions
 from roost.lab.queue.task import Task, new_id
@@ -203,11 +202,11 @@ def _prepare_one(
 ) -> PreparedTask:
     plan = prepare_training(config, project=request.project, description=request.description, like=like)
     settings = plan.settings
-    if not STEP_MODES[settings.step_mode].trains:
+    if not settings.trains:
         raise Refused(
             "only measures, so it need not wait in the queue",
             setting="step_mode",
-            received=settings.step_mode,
+            received=config.values.get("step_mode"),
             where=config.where("step_mode"),
             fix="use `roost run`",
         )
@@ -219,7 +218,7 @@ def _prepare_one(
     return PreparedTask(plan, _package_name(request, overrides), options, session_plan(body, settings))
 
 
-def _with_settings(options: TaskOptions, settings: Settings) -> TaskOptions:
+def _with_settings(options: TaskOptions, settings: RunSettings) -> TaskOptions:
     """Returns the options with the time limit of the settings, which the supervisor enforces, and with their
     strategy unless the options have one."""
     text = settings.limits.wall_time

@@ -21,13 +21,13 @@ from roost.analysis import analysis_folder
 from roost.analysis.analysis_folder import AnalysisSessionRequest
 from roost.base import safe_read
 from roost.base.errors import ConfigError, RoostError
-from roost.config.settings import Settings
+from roost.config.run_settings import RunSettings
 from roost.operations import resolve
 from roost.package import lineage, records
 from roost.package import sessions as package_sessions
 from roost.package.kinds import PackageKind
 from roost.package.package import PackageFolder
-from roost.package.project_preflight import check_settings
+from roost.package.package_settings import parse_package_settings
 from roost.package.session_schema import (
     CHECKED,
     MAX_COUNT,
@@ -294,7 +294,7 @@ def records_damage(package: PackageFolder, torn: int = 0) -> str | None:
         torn: The lines that are no rows; each session may leave one, if it is killed while it writes.
     """
     start = records.first_start(package.path / "records")
-    is_training = PackageKind.of(package.request) == PackageKind.TRAIN
+    is_training = PackageKind.of(package.request).trains
     missing = [f"the rows up to step {start}"] if start > 0 and is_training else []
     missing += [f"{torn} lines, which are not rows"] if torn > len(package.sessions()) else []
     return f"{' and '.join(missing)} are missing from its records; see `roost verify`" if missing else None
@@ -313,7 +313,7 @@ def settings(package: PackageFolder) -> dict[str, Any]:
         raise DamagedPackage(package.path, "args.json", cause) from error
 
 
-def checked_settings(package: PackageFolder, project: Path) -> Settings:
+def checked_settings(package: PackageFolder, project: Path) -> RunSettings:
     """Returns the effective settings as a worker reads them.
 
     Args:
@@ -324,6 +324,7 @@ def checked_settings(package: PackageFolder, project: Path) -> Settings:
         DamagedPackage: As `settings`.
         ConfigError: The settings do not fit this version of roost.
     """
-    return check_settings(
-        settings(package), project=project, package=str(package.path), where=setting_locations(package)
+    where = setting_locations(package)
+    return parse_package_settings(
+        package, settings(package), project=project, folder=str(package.path), where=where
     )

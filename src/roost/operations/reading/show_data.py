@@ -13,16 +13,18 @@ from typing import Any
 import msgspec
 
 from roost.config import layers
-from roost.config.layers import Config, Layer
+from roost.config.layers import Config, Contract, Layer
 from roost.config.project_folder import given_folder
 from roost.operations.reading import package_schema
 from roost.operations.sessions.project_worker import worker_on_copy
 from roost.operations.sessions.rank_layout import one_process_notes
 from roost.operations.sessions.running_session import RunningSession
+from roost.package.dlnest.named_paths import PLACES
 from roost.package.kinds import PackageKind, TaskKind
 from roost.package.package import PackageFolder
 from roost.package.package_draft import TrainingDraft, prepare_training
-from roost.package.project_preflight import check_settings, require_runner
+from roost.package.package_settings import parse_package_settings
+from roost.package.project_preflight import require_runner
 from roost.package.results import check_findings as findings
 from roost.package.results.data_report import SplitReport
 from roost.package.sessions import Session
@@ -123,6 +125,8 @@ def _draft_from_config(request: ShowDataRequest) -> TrainingDraft:
 
 def _with_placeholders(config: Config) -> Config:
     """Returns the config with values for settings that a training requires and the data does not need."""
+    if config.contract is Contract.DLNEST:
+        return config
     values, own = config.values, dict[str, Any]()
     if "runner" not in values and "dataset" in values:
         # The Runner is never built: any existing class will do.
@@ -143,11 +147,14 @@ def _draft_from_package(request: ShowDataRequest) -> TrainingDraft:
         overrides=[*_effective_overrides(package), *request.overrides],
     )
     project = package.project if request.project is None else given_folder(request.project)
-    settings = check_settings(config.values, project=project, package="${package}", where=config.where)
+    settings = parse_package_settings(
+        package, config.values, project=project, folder="${package}", where=config.where
+    )
     return TrainingDraft(
         config=config,
-        kind=PackageKind.TRAIN,
+        kind=PackageKind.of(package.request),
         project=project,
+        places=package.request.get(PLACES) or {},
         root=package.path.parent,
         selection=_selection(package),
         description=None,

@@ -13,8 +13,8 @@ from typing import Any
 from roost.analysis import analysis_folder, preconditions
 from roost.base import durable
 from roost.base.errors import Refused
+from roost.config.run_settings import RunSettings
 from roost.config.sections.limits import LimitSettings
-from roost.config.settings import Settings
 from roost.operations.sessions import foreground_lease
 from roost.operations.sessions.foreground_lease import SessionCards
 from roost.operations.sessions.project_worker import StartedWorker, killed_at_exit
@@ -31,7 +31,7 @@ def start_package_worker(
     package: PackageFolder,
     place: Path,
     request: Mapping[str, Any],
-    settings: Settings | None,
+    settings: RunSettings | None,
     *,
     number: int = 1,
     lock_fd: int | None = None,
@@ -108,7 +108,7 @@ def worker_on_package(
     package: PackageFolder,
     parent: Path,
     request: Mapping[str, Any],
-    settings: Settings | None,
+    settings: RunSettings | None,
     *,
     fix: str,
     session_cards: SessionCards = SessionCards(),  # noqa: B008  - immutable

@@ -12,17 +12,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from roost.base.errors import Refused, UsageError
+from roost.base.errors import ConfigError, Refused, UsageError
 from roost.base.system import cpu_cores
 from roost.base.system.worker_protocol import THREADS_VARIABLE
 from roost.config import conflicts
-from roost.config.run_settings import Devices
+from roost.config.dlnest.dlnest_settings import SECTION
+from roost.config.run_settings import Devices, RunSettings
 from roost.config.settings import Settings, Where
 from roost.devices import device_types, inventory, visible_cards
 from roost.devices.card import Card
 from roost.devices.resource_request import TaskOptions
 from roost.operations.sessions.foreground_lease import prefer_unleased
 from roost.package import sessions
+from roost.package.kinds import PackageKind
 from roost.package.package import PackageFolder
 from roost.package.session_schema import SessionRequest
 from roost.package.setting_locations import override_key
@@ -81,8 +83,12 @@ def with_previous_layout(ranks: RankRequest, package: PackageFolder, overrides: 
     )
     if session is None:
         return ranks
-    changed = [override_key(text) for text in overrides]
-    is_new = {key: key in changed or getattr(ranks, key) is not None for key in ("devices", "strategy")}
+    kind = PackageKind.of(package.request)
+    changed = [override_key(text, kind) for text in overrides]
+    section = f"{SECTION}." if kind is PackageKind.DLNEST else ""
+    is_new = {
+        key: section + key in changed or getattr(ranks, key) is not None for key in ("devices", "strategy")
+    }
     # With one device, "single" was not chosen by the user, so it is not kept for several devices.
     if is_new["devices"] and session.request.strategy == "single":
         is_new["strategy"] = True
@@ -93,7 +99,7 @@ def with_previous_layout(ranks: RankRequest, package: PackageFolder, overrides: 
 
 
 def plan_ranks(
-    ranks: RankRequest, settings: Settings, *, device: str, terminal: str, where: Where
+    ranks: RankRequest, settings: RunSettings, *, device: str, terminal: str, where: Where
 ) -> RankLayout:
     """Returns the number of ranks and their devices.
 
@@ -123,7 +129,7 @@ def plan_ranks(
             f"strategy {choice.strategy} has one device: one process is started, as without the strategy"
         )
     else:
-        conflicts.check_ranks(settings, choice.strategy, world, where)
+        _check_ranks(settings, choice.strategy, world, where)
         _check_several(settings, kind, terminal, where)
         notes += _layout_notes(choice, kind, chosen, count)
     if ranks.num_nodes == 1 < (before := ranks.num_nodes_before):
@@ -133,7 +139,7 @@ def plan_ranks(
 
 
 def queued_ranks(
-    options: TaskOptions, settings: Settings, *, devices: Devices, where: Where
+    options: TaskOptions, settings: RunSettings, *, devices: Devices, where: Where
 ) -> SessionRequest:
     """Returns the part of a session's request about devices and ranks, for a task; the lab chooses the cards.
 
@@ -154,14 +160,14 @@ def queued_ranks(
         raise UsageError("strategy single has one process", fix="leave it out, or request one device")
     world = 1 if strategy == "single" else count
     if world > 1:
-        conflicts.check_ranks(settings, strategy, world, where)
+        _check_ranks(settings, strategy, world, where)
     on_cards = options.gpus and not inventory.is_simulated()
     device = device_types.CARDS if on_cards else device_types.CPU
     request = RankRequest(cores=options.cpus, host_memory_mb=options.host_memory_mb)
     return _request_fields(request, device, devices=count, cards=None, strategy=strategy, ranks=world)
 
 
-def one_process_notes(settings: Settings, *, device: str, where: Where) -> list[str]:
+def one_process_notes(settings: RunSettings, *, device: str, where: Where) -> list[str]:
     """Returns notes for the user if one process does work that the run would divide among several ranks, or
     if the run could not start on this machine; no notes for a run with one process.
 
@@ -182,7 +188,7 @@ def several_ranks_note(request: SessionRequest, text: str) -> list[str]:
     return [text.format(f"{world} ranks ({request.strategy})")] if world > 1 else []
 
 
-def cards_of_this_machine(request: SessionRequest, settings: Settings) -> list[str] | None:
+def cards_of_this_machine(request: SessionRequest, settings: RunSettings) -> list[str] | None:
     """Returns the ids of the GPUs that this machine uses for a session that was started on another one; None:
     all that are visible.
 
@@ -198,7 +204,7 @@ def cards_of_this_machine(request: SessionRequest, settings: Settings) -> list[s
     return [card.id for card in _choose_cards(choice, _available_cards(choice))]
 
 
-def rank_environments(request: SessionRequest, settings: Settings) -> tuple[dict[str, str], ...]:
+def rank_environments(request: SessionRequest, settings: RunSettings) -> tuple[dict[str, str], ...]:
     """Returns what is added to the environment of each rank of this machine; empty for one process.
 
     Without a limit of threads each rank would use all CPU cores.
@@ -217,11 +223,11 @@ def rank_environments(request: SessionRequest, settings: Settings) -> tuple[dict
 class _LayoutChoice:
     """The requested devices and strategy, from the command line, the session before, or the settings."""
 
-    def __init__(self, ranks: RankRequest, settings: Settings, device: str, where: Where) -> None:
+    def __init__(self, ranks: RankRequest, settings: RunSettings, device: str, where: Where) -> None:
         self.ranks, self.settings, self.device = ranks, settings, device
         self.devices: Devices = settings.devices if ranks.devices is None else ranks.devices
         is_own = ranks.devices is None
-        self.where = where("devices") if is_own else ranks.sources.get("devices", COMMAND_LINE)
+        self.where = where(settings.key("devices")) if is_own else ranks.sources.get("devices", COMMAND_LINE)
         default = "ddp" if self.are_several or ranks.num_nodes > 1 else "single"
         self.strategy = ranks.strategy or settings.strategy or default
 
@@ -239,7 +245,9 @@ class _LayoutChoice:
         )
 
     def refused(self, message: str, fix: str) -> Refused:
-        return Refused(message, setting="devices", received=self.devices, where=self.where, fix=fix)
+        return Refused(
+            message, setting=self.settings.key("devices"), received=self.devices, where=self.where, fix=fix
+        )
 
 
 def _request_fields(
@@ -394,7 +402,20 @@ def _no_gpu_reason(choice: _LayoutChoice) -> str:
     return f"no GPU is visible: {visible_cards.no_cards_reason()}"
 
 
-def _check_several(settings: Settings, kind: str, terminal: str, where: Where) -> None:
+def _check_ranks(settings: RunSettings, strategy: str, world: int, where: Where) -> None:
+    """Raises a ConfigError if a setting does not work with several ranks."""
+    if isinstance(settings, Settings):
+        conflicts.check_ranks(settings, strategy, world, where)
+    elif strategy == "fsdp":
+        raise ConfigError(
+            "projects of document 000's contract register whole modules with DDP, which fsdp would cut",
+            setting="--strategy",
+            received=strategy,
+            fix="use ddp",
+        )
+
+
+def _check_several(settings: RunSettings, kind: str, terminal: str, where: Where) -> None:
     """Raises if a setting does not work with several processes on this type of device."""
     if terminal:
         fix = "run one process: leave out -DDP, --devices and --num-nodes"
@@ -402,9 +423,9 @@ def _check_several(settings: Settings, kind: str, terminal: str, where: Where) -
     if settings.sync_batch_norm and kind == device_types.CPU:
         raise Refused(
             "torch synchronises batch norm between ranks on GPUs only",
-            setting="sync_batch_norm",
+            setting=settings.key("sync_batch_norm"),
             received=True,
-            where=where("sync_batch_norm"),
+            where=where(settings.key("sync_batch_norm")),
             fix="leave it out, or train on GPUs",
         )
 
@@ -425,6 +446,6 @@ def _layout_notes(choice: _LayoutChoice, kind: str, chosen: Sequence[Card] | Non
     return notes
 
 
-def _sync_notes(settings: Settings, world: int) -> list[str]:
+def _sync_notes(settings: RunSettings, world: int) -> list[str]:
     unused = settings.sync_batch_norm and world == 1
-    return ["sync_batch_norm has no effect with one process"] if unused else []
+    return [f"{settings.key('sync_batch_norm')} has no effect with one process"] if unused else []

@@ -17,8 +17,8 @@ import msgspec
 from roost.base.interval import parse_duration
 from roost.base.system import cpu_cores
 from roost.base.system.worker_protocol import DEADLINE_VARIABLE, THREADS_VARIABLE
+from roost.config.run_settings import RunSettings
 from roost.config.sections.limits import LimitSettings
-from roost.config.settings import Settings
 from roost.devices import inventory, visible_cards
 from roost.devices.lease import Leases
 from roost.lab.sessions.abandoned_sessions import end_abandoned
@@ -59,7 +59,7 @@ class StartedSession:
         return self.running.number if self.running is not None else None
 
 
-def require_startable(request: SessionRequest, settings: Settings) -> SessionCards:
+def require_startable(request: SessionRequest, settings: RunSettings) -> SessionCards:
     """Checks that a session can start, and returns its cards. To be called before anything is made for the
     session.
 
@@ -83,7 +83,7 @@ def start_session(
     package: PackageFolder,
     lock_fd: int,
     request: SessionRequest,
-    settings: Settings,
+    settings: RunSettings,
     *,
     session_cards: SessionCards = SessionCards(),  # noqa: B008  - immutable
 ) -> StartedSession:
@@ -113,7 +113,7 @@ def _start_with_leases(
     package: PackageFolder,
     lock_fd: int,
     request: SessionRequest,
-    settings: Settings,
+    settings: RunSettings,
     deadline: SessionDeadline,
     leases: Leases,
     cards: Sequence[str] | None,
@@ -176,7 +176,7 @@ def first_request(
     )
 
 
-def session_plan(body: SessionRequest, settings: Settings) -> SessionPlan:
+def session_plan(body: SessionRequest, settings: RunSettings) -> SessionPlan:
     """Returns the session plan of a training.
 
     Args:

@@ -12,6 +12,7 @@ from roost.base.errors import CheckpointError, Damaged, NotFound, UsageError
 from roost.base.text.suggestions import did_you_mean
 from roost.package.checkpoints import checkpoint, retention
 from roost.package.checkpoints.retention import BestRule
+from roost.package.kinds import PackageKind
 from roost.package.package import PackageFolder
 
 T = TypeVar("T")
@@ -103,6 +104,8 @@ def _best_rule(package: PackageFolder, monitor: str | None, mode: str | None) ->
 
 def best_rules(package: PackageFolder) -> list[BestRule]:
     """Returns the rules by which a run's checkpoints are the best: the entries of its ``checkpoint.best``."""
+    if PackageKind.of(package.request) is PackageKind.DLNEST:
+        return []  # there ``checkpoint`` is a key of the user, and no metric decides
     section = package.settings().get("checkpoint")
     given = section.get("best") if isinstance(section, Mapping) else None
     return [

@@ -20,7 +20,7 @@ def time_limit_override(options: TaskOptions) -> list[str]:
     if options.time_limit is None:
         return []
     seconds = f"{max(options.time_limit, _MIN_SECONDS):.6f}".rstrip("0").rstrip(".")
-    return [f"limits.wall_time={seconds}s"]
+    return [f"roost.limits.wall_time={seconds}s"]
 
 
 def absolute_path(text: str, field: str) -> Path:
