@@ -6,13 +6,16 @@ import msgspec
 import pytest
 
 from roost.base.errors import ConfigError
+from roost.config.dlnest.dlnest_settings import parse_dlnest_settings
+from roost.config.run_settings import RunSettings
 from roost.config.sections.mirrors import MirrorSettings
 from roost.package.project_preflight import check_mirror_paths
+from tests.dlnest_project import VALUES
 from tests.messages import Messages
 
 
-def settings(**given: object) -> MirrorSettings:
-    return msgspec.convert(given, MirrorSettings)
+def settings(**given: object) -> RunSettings:
+    return RunSettings(mirrors=msgspec.convert(given, MirrorSettings))
 
 
 @pytest.mark.parametrize(
@@ -50,3 +53,10 @@ def test_the_usual_places_are_looked_at_too() -> None:
         check_mirror_paths(
             both, where=lambda key: "f:3" if key == "mirrors.tensorboard" else None, copied=["tensorboard/x"]
         )
+
+
+def test_the_key_is_that_of_the_contract() -> None:
+    one = parse_dlnest_settings({**VALUES, "roost": {"mirrors": {"csv": {"file": "records/x.csv"}}}})
+    with pytest.raises(ConfigError) as found:
+        check_mirror_paths(one, where=lambda key: None, copied=[])
+    assert found.value.setting == "roost.mirrors.csv.file"

@@ -8,7 +8,9 @@ import pytest
 
 from roost.base.errors import ConfigError, UsageError
 from roost.config import layers
+from roost.package.kinds import PackageKind
 from roost.package.package_draft import prepare_python, prepare_training
+from tests.dlnest_project import VALUES, dlnest_project
 from tests.messages import Messages
 from tests.operations.packages import project
 
@@ -99,3 +101,66 @@ def test_of_the_same_files_the_same_is_copied(tmp_path: Path) -> None:
     assert elsewhere.selection is not first.selection
     made = first.create("one")
     assert first.create("two", like=made).request["git"] == made.request["git"]
+
+
+def test_a_project_of_document_000(tmp_path: Path) -> None:
+    config = dlnest_project(tmp_path / "p", home="${HOME}", roost={"description": "from roost"})
+    plan = prepare_training(layers.load(config, overrides=["epochs=7", "roost.seed=3"]))
+    assert (plan.kind, plan.root, plan.settings.seed) == (PackageKind.DLNEST, tmp_path / "p/Saves", 3)
+    made = plan.create("one")
+    assert PackageKind.of(made.request) is PackageKind.DLNEST and "places" not in made.request
+    assert made.request["description"] == "from roost"
+    args = made.args
+    assert "child_jsons" not in args and (args["epochs"], args["home"]) == (7, "${HOME}")
+    assert args["model"] == {"feats": [1, 64], "lr": 0.1} and args["save_root"] == "Saves"
+    assert args["roost"]["seed"] == 3 and args.keys() - VALUES.keys() == {"home", "model", "roost"}
+    assert made.provenance["model.lr"] == "model.json:1" and made.provenance["epochs"] == "command line"
+    assert set(made.manifest["files"]) == {
+        "AnalyzeScripts/show.py", "Dataset/Dataset.py", "LifeCycle.py", "Model/Net.py", "Model/Runner.py",
+        "model.json", "root.json",
+    }  # fmt: skip
+    assert plan.notes() == []
+    assert made.with_overrides(made.settings(), ["epochs=9"])["epochs"] == 9
+
+
+def test_what_the_project_has_never_makes_its_submission_fail(tmp_path: Path) -> None:
+    """Only what the config names must be copied."""
+    config = dlnest_project(tmp_path / "p", other_file_paths=["data/small.bin"])
+    (tmp_path / "p/.gitignore").write_text("data\n")
+    (tmp_path / "p/data").mkdir()
+    (tmp_path / "p/data/small.bin").write_bytes(bytes(11 * 2**20))
+    (tmp_path / "p/big.bin").write_bytes(bytes(11 * 2**20))
+    (tmp_path / "p/records").mkdir()
+    (tmp_path / "p/records/old.txt").write_text("old")
+    plan = prepare_training(layers.load(config))
+    made = plan.create("one")
+    assert (made.path / "data/small.bin").stat().st_size == 11 * 2**20
+    assert not (made.path / "data/small.bin").is_symlink() and (made.path / "big.bin").is_symlink()
+    assert not (made.path / "records/old.txt").exists()
+    assert plan.notes() == [
+        "big.bin is linked, not copied: larger than 10 MB",
+        "records is left out: the package has its own",
+        "each run copies 11.5 MB, of which data/small.bin 11.5 MB; what .gitignore names is linked instead",
+    ]
+
+
+def test_a_key_that_no_file_has_is_said(tmp_path: Path) -> None:
+    config = layers.load(dlnest_project(tmp_path / "p"), overrides=["epcohs=7", "+mine=1", "model.lr=2"])
+    assert prepare_training(config).notes() == [
+        "epcohs is a new key, which no file of the config has; did you mean 'epochs'?"
+    ]
+
+
+def test_a_sweep_selects_the_files_once(tmp_path: Path) -> None:
+    files = layers.load_files(dlnest_project(tmp_path / "p"))
+    first = prepare_training(files.config(["epochs=1"]))
+    again = prepare_training(files.config(["epochs=2"]), like=first)
+    assert again.selection is first.selection
+    other = prepare_training(files.config(["other_file_paths=[]"]), like=first)
+    assert other.selection is not first.selection
+
+
+def test_the_projects_folder_cannot_be_its_save_root(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as refused:
+        prepare_training(layers.load(dlnest_project(tmp_path / "p", save_root=".")))
+    assert refused.value.setting == "save_root"

@@ -8,8 +8,19 @@ import pytest
 
 from roost.base.errors import ConfigError
 from roost.config import layers
+from roost.config.dlnest.dlnest_settings import DlnestSettings
 from roost.config.settings import Settings
-from roost.package.project_preflight import check_settings, format_classes, named_files
+from roost.package.package import PackageFolder
+from roost.package.package_draft import prepare_training
+from roost.package.project_preflight import (
+    check_settings,
+    code_of,
+    format_classes,
+    named_files,
+    parse_package_settings,
+)
+from roost.package.setting_locations import setting_locations
+from tests.dlnest_project import dlnest_project
 from tests.messages import Messages
 from tests.operations.packages import project
 
@@ -228,3 +239,26 @@ def test_what_a_section_names_wrongly(
     messages.check(caught.value.summary)  # what it proposes depends on what is loaded
     assert caught.value.setting == setting and all(fact in str(caught.value) for fact in facts)
     assert str(caught.value.where).startswith("config.yaml:")
+
+
+@pytest.mark.parametrize("kind", [Settings, DlnestSettings])
+def test_each_kind_of_package_is_read_as_such(tmp_path: Path, kind: type) -> None:
+    config = dlnest_project(tmp_path / "p") if kind is DlnestSettings else project(tmp_path / "p")
+    made = prepare_training(layers.load(config)).create("one")
+    where = setting_locations(made)
+    settings = parse_package_settings(
+        made, made.settings(), project=tmp_path, folder=str(made.path), where=where
+    )
+    assert type(settings) is kind
+    assert made.path / "Model/Runner.py" in code_of(settings, made, where)
+    (made.path / "Model/Runner.py").unlink()
+    with pytest.raises(ConfigError):
+        code_of(settings, made, where)
+
+
+def test_overrides_follow_the_contract(tmp_path: Path) -> None:
+    """In a package of document 000's contract, ``seed`` is a key of the user."""
+    made: PackageFolder = prepare_training(layers.load(dlnest_project(tmp_path / "p"))).create("one")
+    values = made.with_overrides(made.settings(), ["seed=4", "roost.seed=5"])
+    settings = parse_package_settings(made, values, project=tmp_path, folder="", where=lambda key: None)
+    assert (values["seed"], settings.seed) == (4, 5)

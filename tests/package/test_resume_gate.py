@@ -8,10 +8,13 @@ from typing import Any
 import pytest
 
 from roost.base.errors import ConfigError, Refused
+from roost.config import layers
 from roost.package import resume_gate
+from roost.package.package_draft import prepare_training
 from roost.package.resume_gate import check
+from tests.dlnest_project import dlnest_project
 from tests.messages import Messages
-from tests.operations.packages import VALUES, package, session
+from tests.operations.packages import VALUES, add_checkpoint, package, session
 
 
 def test_nothing_differs(tmp_path: Path) -> None:
@@ -130,3 +133,19 @@ def test_before_the_first_checkpoint_anything_may_be_changed(tmp_path: Path) -> 
     found = check(package(tmp_path / "runs", checkpoints=False), ["model.features=4"])
     assert [one.key for one in found.safe] == ["model.features"]
     assert not found.refused
+
+
+def test_the_gate_of_document_000s_contract(tmp_path: Path) -> None:
+    """There only the section of roost and the tracks have known consequences; all other keys are the user's,
+    whatever they are called."""
+    config = dlnest_project(tmp_path / "p", optimizers={"main": {"scheduler": {"class": "a.OneCycleLR"}}})
+    made = prepare_training(layers.load(config)).create("one")
+    safe = ["roost.max_time=2h", "roost.devices=2", "checkpoint_args.max_ckpt_in_fast_track=3", "save_root=x"]
+    refused = ["epochs=9", "max_epochs=9", "devices=2", "roost.seed=1", "optimizers.main.class=b"]
+    assert not check(made, [*safe, *refused]).needs_force  # nothing so far that the rest must match
+    session(made, "stopped")
+    add_checkpoint(made, 0, {"step": 1, "epoch": 1, "valid/loss": 1.0})
+    found = check(made, [*safe, *refused])
+    assert sorted(one.key for one in found.safe) == sorted(one.partition("=")[0] for one in safe)
+    assert sorted(one.key for one in found.refused) == sorted(one.partition("=")[0] for one in refused)
+    assert found.inexact == []

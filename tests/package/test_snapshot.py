@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -528,6 +529,101 @@ def test_what_gitignore_names_in_plain_words_is_linked_without_git_too(tmp_path:
     assert sorted(selection.links) == ["data", "deep/raw", "local.txt"]
     assert {"path": "data", "reason": "ignored (.gitignore)"} in selection.left_out
     assert (copied(selection, tmp_path) / "data" / "1.gz").read_bytes() == b"data/1.gz"
+
+
+# --- where only named files must fit ----------------------------------------------------------------------
+
+
+def lenient(project: Path, *named: str, **more: Any) -> snapshot.Selection:
+    return snapshot.select(
+        project, named=[project / name for name in named], only_named_must_fit=True, **more
+    )
+
+
+def test_too_many_files_are_linked_by_folder(project: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    many = [f"data/deep/{number}.txt" for number in range(6)]
+    fill(project, "a.py", "code/b.py", "code/extra/c.py", *many)
+    monkeypatch.setattr(snapshot, "MAX_FILES", 5)
+    with pytest.raises(ConfigError):
+        snapshot.select(project)
+    selection = lenient(project, "a.py", "code/b.py")
+    assert selection.files == ["a.py", "code/b.py", "code/extra/c.py"]
+    assert selection.links == {"data": str(project / "data")}
+    assert selection.left_out == [{"path": "data", "reason": "the project has 9 files, more than 5"}]
+    assert (copied(selection, tmp_path) / "data/deep/3.txt").read_bytes() == b"data/deep/3.txt"
+
+
+def test_named_files_are_always_copied(project: Path, monkeypatch: Any) -> None:
+    fill(project, "a.py", "data/1.txt", "data/2.txt", "data/more/3.txt", "data/.cache/4.txt")
+    monkeypatch.setattr(snapshot, "MAX_FILES", 1)
+    selection = lenient(project, "data/2.txt")
+    assert selection.files == ["data/2.txt"]
+    assert sorted(selection.links) == ["a.py", "data/1.txt", "data/more"]
+    whole = lenient(project, ".")
+    assert whole.files == ["a.py", "data/1.txt", "data/2.txt", "data/more/3.txt"]
+    assert lenient(project, "data/.cache").files == ["data/.cache/4.txt"]
+
+
+def test_too_much_is_linked_and_its_size_no_longer_counts(project: Path, monkeypatch: Any) -> None:
+    fill(project, "a.py", "small/1.bin")
+    (project / "big").mkdir()
+    (project / "big/2.bin").write_bytes(bytes(2 * 2**20))
+    (project / "huge.bin").write_bytes(bytes(12 * 2**20))
+    monkeypatch.setattr(snapshot, "MAX_TOTAL_MB", 1.0)
+    selection = lenient(project, "a.py")
+    assert selection.files == ["a.py", "small/1.bin"] and sorted(selection.links) == ["big", "huge.bin"]
+    assert selection.size < 100 and selection.size_note() is None
+    assert selection.left_out_notes() == [
+        "huge.bin is linked, not copied: larger than 10 MB",
+        "big is linked, not copied: the project has 2 MB in files to copy, more than 1",
+    ]
+
+
+def test_large_files_of_a_group_are_counted_too(project: Path, monkeypatch: Any) -> None:
+    """Links are made one by one, so a folder of many large files is one link."""
+    fill(project, "a.py", *(f"big/{number}.bin" for number in range(5)))
+    monkeypatch.setattr(snapshot, "MAX_FILE_MB", 0)
+    monkeypatch.setattr(snapshot, "MAX_FILES", 3)
+    selection = lenient(project, "a.py")
+    assert selection.files == ["a.py"] and list(selection.links) == ["big"]
+    assert [one["path"] for one in selection.left_out] == ["big"]
+
+
+def test_a_reserved_name_is_left_out_unless_it_is_named(project: Path, messages: Messages) -> None:
+    fill(project, "a.py", "records/1.txt", "progress", "AnalyzeScripts/args.json")
+    selection = lenient(project, "a.py")
+    assert selection.files == ["AnalyzeScripts/args.json", "a.py"] and selection.links == {}
+    assert selection.left_out_notes() == ["progress, records are left out: the package has its own"]
+    with pytest.raises(ConfigError) as refused:
+        lenient(project, "records")
+    messages.check(refused.value)
+
+
+def test_what_cannot_be_read_is_left_out(project: Path, monkeypatch: Any) -> None:
+    """The superuser can read everything, so the kernel's answer is replaced."""
+    fill(project, "a.py", "secret.txt", "named.txt")
+    monkeypatch.setattr(os, "access", lambda path, mode: not str(path).endswith(("secret.txt", "named.txt")))
+    selection = lenient(project, "a.py", "named.txt")
+    assert selection.files == ["a.py", "named.txt"]
+    assert selection.left_out_notes() == ["secret.txt is linked, not copied: cannot be read"]
+
+
+def test_files_from_outside(project: Path, tmp_path: Path) -> None:
+    fill(project, "a.py", "Model/b.py")
+    shared = fill(tmp_path / "shared", "x.py", "data/1.txt", "data/__pycache__/2.pyc", "data/deep/3.txt")
+    (shared / "data/link.txt").symlink_to(shared / "x.py")
+    (project / "Model/b.py").unlink()
+    (project / "Model/b.py").symlink_to(shared / "x.py")
+    outside = {"x.py": shared / "x.py", "data": shared / "data", "Model/b.py": shared / "x.py"}
+    selection = lenient(project, "a.py", outside=outside)
+    target = copied(selection, tmp_path)
+    assert selection.links == {}
+    assert (target / "data/deep/3.txt").read_bytes() == b"data/deep/3.txt"
+    for name in ("x.py", "data/link.txt", "Model/b.py"):
+        assert (target / name).read_bytes() == b"x.py" and not (target / name).is_symlink()
+        assert selection.source(name) == shared / "x.py"
+    assert not (target / "data/__pycache__").exists()
+    assert selection.source("a.py") == project / "a.py"
 
 
 # --- links that have to be renewed ------------------------------------------------------------------------

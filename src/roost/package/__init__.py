@@ -7,7 +7,6 @@ In reading order:
 - package: the folder of one run, and its lock
 - package_draft: a checked package before its creation
 - dlnest: packages of document 000's contract
-- package_settings: the typed settings of a package
 - project_preflight: checks of a project without importing its code
 - snapshot: the copy of the project's code
 - environment: software and hardware of a run, and their differences

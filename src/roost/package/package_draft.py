@@ -20,7 +20,13 @@ from roost.package import environment, package_name, snapshot
 from roost.package.dlnest.named_paths import PLACES, find_named
 from roost.package.kinds import PackageKind
 from roost.package.package import PackageFolder
-from roost.package.project_preflight import check_mirror_paths, check_new_config, code_files, named_files
+from roost.package.project_preflight import (
+    check_mirror_paths,
+    check_new_config,
+    code_files,
+    named_files,
+    require_classes,
+)
 from roost.package.results import initial_weights
 from roost.package.snapshot import Selection
 
@@ -187,6 +193,7 @@ def _prepare_dlnest(
     settings = parse_dlnest_settings(config.values, where=config.where)
     folder = find_root(config, given)
     named = find_named(settings, folder, config.where)
+    require_classes(settings, folder.resolve, config.where)
     chosen = _checked_root(config, folder.path, root, str(folder.resolve(str(_expanded(settings.save_root)))))
     files = named.sources()
     same = (like.project, like.root, like.config.files, like.files) if like else None

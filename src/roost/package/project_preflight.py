@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -13,6 +13,7 @@ from msgspec.structs import fields
 from roost.base.errors import ConfigError, Refused
 from roost.base.text.suggestions import did_you_mean
 from roost.config import allowed_classes, interpolation
+from roost.config.dlnest.dlnest_settings import DlnestSettings, parse_dlnest_settings
 from roost.config.layers import Config
 from roost.config.objects import FILE_CLASS_PATH
 from roost.config.other_tools import foreign_keys
@@ -21,6 +22,7 @@ from roost.config.sections.mirrors import CsvSettings, TensorBoardSettings
 from roost.config.sections.yaml_project import DatasetSettings, ObjectSettings, RunnerSettings
 from roost.config.settings import Settings, Where, parse_settings
 from roost.package import snapshot
+from roost.package.dlnest import named_paths
 from roost.package.kinds import PackageKind
 from roost.package.package import PackageFolder
 
@@ -149,11 +151,11 @@ def _checked_file(key: str, path: str, root: Path, where: Where) -> Path:
     if not file.is_file():
         fix = f"paths start at the project's folder, {root}"
         raise ConfigError(f"the file {name} does not exist", setting=key, received=path, where=at, fix=fix)
-    require_class(file, class_name, display_name=name, setting=key, received=path, where=at)
+    _require_class(file, class_name, display_name=name, setting=key, received=path, where=at)
     return file
 
 
-def require_class(
+def _require_class(
     file: Path, class_name: str, *, display_name: str, setting: str, received: str, where: str | None
 ) -> None:
     """Checks that a Python file is valid, and that it has a class, as far as is visible without importing it.
@@ -216,6 +218,63 @@ def _bound_names(tree: ast.AST) -> Iterator[str]:
             yield node.id
         else:  # inside `if`, `try` and assignments
             yield from _bound_names(node)
+
+
+def require_classes(settings: DlnestSettings, find: Callable[[str], Path], where: Where) -> None:
+    """Checks that the Runner, the Dataset and the LifeCycle of document 000's contract are in their files.
+
+    Args:
+        settings: The settings, whose files exist.
+        find: Returns the path of a file that the settings name.
+        where: Returns where a dotted key was set, for messages.
+
+    Raises:
+        ConfigError: A file is not valid Python, or has not its class.
+    """
+    for key, class_name, file_key, written in named_paths.classes(settings):
+        file = find(written)
+        if not file.is_file():
+            raise ConfigError("is not a file", setting=file_key, received=written, where=where(file_key))
+        _require_class(
+            file, class_name, display_name=written, setting=key, received=class_name, where=where(key)
+        )
+
+
+def parse_package_settings(
+    package: PackageFolder, values: Mapping[str, Any], *, project: Path, folder: str, where: Where
+) -> RunSettings:
+    """Returns the typed settings of a package, according to its kind.
+
+    Args:
+        package: The package.
+        values: Its settings, possibly with overrides of a coming session.
+        project: The project's folder, ``${project}`` in native settings.
+        folder: The value of ``${package}`` in native settings.
+        where: Returns where a dotted key was set, for messages.
+
+    Raises:
+        ConfigError: A reference, key, type or range is wrong.
+    """
+    if PackageKind.of(package.request) is PackageKind.DLNEST:
+        return parse_dlnest_settings(values, where=where)
+    return check_settings(values, project=project, package=folder, where=where)
+
+
+def code_of(settings: RunSettings, package: PackageFolder, where: Where) -> list[Path]:
+    """Returns the files and folders of a package that its settings name, after checking that each exists and
+    has the class that is named.
+
+    Raises:
+        ConfigError: One is missing, or has not the class; or a config may not name the class.
+    """
+    if isinstance(settings, DlnestSettings):
+        request, found = package.request, named_paths.require_packaged(settings, package, where)
+        require_classes(
+            settings, lambda written: named_paths.packaged_path(package.path, request, written), where
+        )
+        return found
+    assert isinstance(settings, Settings)
+    return named_files(settings, root=package.path, where=where)
 
 
 def require_runner(package: PackageFolder) -> None:

@@ -156,8 +156,9 @@ def select(
             where=project,
             fix="rename it, or add it to .gitignore",
         )
-    _link_other_files(selection, exclusions)
     selection.left_out += [{"path": name, "reason": "cannot be read"} for name in exclusions.unreadable]
+    selection.links |= {name: f"{root}/{name}" for name in exclusions.unreadable}
+    _link_other_files(selection, exclusions)
     if not only_named_must_fit:
         _require_copyable_size(selection)
     return selection
@@ -399,7 +400,7 @@ def _link_other_files(selection: Selection, exclusions: _Exclusions) -> None:
     for name in selection.files:
         while (name := name.rpartition("/")[0]) not in folders:
             folders.add(name)
-    for folder in sorted(folders):
+    for folder in sorted(one for one in folders if os.path.isdir(f"{exclusions.root}/{one}")):
         prefix = f"{folder}/" if folder else ""
         for name in sorted(f"{prefix}{below}" for below in os.listdir(f"{exclusions.root}/{folder}")):
             if name not in known and name not in folders and _is_data(name, exclusions):

@@ -98,7 +98,7 @@ def test_nothing_is_made_where_it_cannot_be(tmp_path: Path, messages: Messages) 
     assert "--devices 2" in said.stderr
     messages.check(said.stderr)
     said = roost("run", config, "--time-limit", "soon", "-CPU")
-    assert said.returncode == 4 and re.search("roost.limits.wall_time: .*'soon'", said.stderr)
+    assert said.returncode == 4 and re.search("limits.wall_time: .*'soon'", said.stderr)
     assert not (tmp_path / "p" / "runs").exists() and not (made.path.parent / "f").exists()
     assert sessions == sorted(path.name for path in (made.path / "sessions").iterdir())
 

@@ -26,8 +26,12 @@ from roost.package import lineage, live_progress, resume_gate, sessions, snapsho
 from roost.package.checkpoints import checkpoint
 from roost.package.kinds import PackageKind, TaskKind
 from roost.package.package import PackageFolder
-from roost.package.package_settings import code_of, parse_package_settings
-from roost.package.project_preflight import check_mirror_paths, require_runner
+from roost.package.project_preflight import (
+    check_mirror_paths,
+    code_of,
+    parse_package_settings,
+    require_runner,
+)
 from roost.package.session_schema import SessionRequest
 from roost.package.setting_locations import setting_locations
 

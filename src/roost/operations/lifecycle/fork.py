@@ -36,8 +36,12 @@ from roost.package.checkpoints.checkpoint import Manifest
 from roost.package.dlnest.named_paths import PLACES
 from roost.package.kinds import PackageKind
 from roost.package.package import PackageFolder
-from roost.package.package_settings import code_of, parse_package_settings
-from roost.package.project_preflight import check_mirror_paths, require_runner
+from roost.package.project_preflight import (
+    check_mirror_paths,
+    code_of,
+    parse_package_settings,
+    require_runner,
+)
 from roost.package.results import skipped_steps
 from roost.package.session_schema import SessionRequest
 from roost.package.setting_locations import provenance_locations

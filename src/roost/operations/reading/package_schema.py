@@ -27,7 +27,7 @@ from roost.package import lineage, records
 from roost.package import sessions as package_sessions
 from roost.package.kinds import PackageKind
 from roost.package.package import PackageFolder
-from roost.package.package_settings import parse_package_settings
+from roost.package.project_preflight import parse_package_settings
 from roost.package.session_schema import (
     CHECKED,
     MAX_COUNT,

@@ -23,8 +23,7 @@ from roost.package.dlnest.named_paths import PLACES
 from roost.package.kinds import PackageKind, TaskKind
 from roost.package.package import PackageFolder
 from roost.package.package_draft import TrainingDraft, prepare_training
-from roost.package.package_settings import parse_package_settings
-from roost.package.project_preflight import require_runner
+from roost.package.project_preflight import parse_package_settings, require_runner
 from roost.package.results import check_findings as findings
 from roost.package.results.data_report import SplitReport
 from roost.package.sessions import Session

@@ -7,7 +7,7 @@ under its name, a folder under its stem, as document 000 says.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,6 @@ from roost.config.dlnest.root_folder import RootFolder
 from roost.config.settings import Where
 from roost.package import snapshot
 from roost.package.package import PackageFolder
-from roost.package.project_preflight import require_class
 
 PLACES = "places"
 """The key of request.json with the places of paths that are elsewhere in the package than written."""
@@ -41,8 +40,7 @@ class NamedPaths:
 
 
 def find_named(settings: DlnestSettings, root: RootFolder, where: Where) -> NamedPaths:
-    """Returns the files and folders that a config names, after checking that each exists and that each class
-    is in its file.
+    """Returns the files and folders that a config names, after checking that each exists.
 
     Args:
         settings: The settings of the config.
@@ -50,19 +48,20 @@ def find_named(settings: DlnestSettings, root: RootFolder, where: Where) -> Name
         where: Returns where a dotted key was set, for messages.
 
     Raises:
-        ConfigError: A path does not exist, two paths have the same place, or a file has not the class.
+        ConfigError: A path does not exist, or two paths have the same place in the package.
     """
     found = NamedPaths()
     project = root.path.resolve()
     for key, written in _written_paths(settings):
         path = root.resolve(written)
         if not path.exists():
+            start = f"paths start at the project's folder, {root.path}"
             raise ConfigError(
                 f"there is no file or folder {written}",
                 setting=key,
                 received=written,
                 where=where(key),
-                fix=f"paths start at the project's folder, {root.path}",
+                fix=f"write where it is now; {start}" if Path(written).is_absolute() else start,
             )
         place = _place(path, root.path, project)
         actual = path.resolve()
@@ -72,23 +71,12 @@ def find_named(settings: DlnestSettings, root: RootFolder, where: Where) -> Name
             _add_outside(found, place, actual, project, key, where)
         if os.path.normpath(written) != place:
             found.places[written] = place
-    _require_classes(settings, root.resolve, where)
     return found
-
-
-def _require_classes(settings: DlnestSettings, find: Callable[[str], Path], where: Where) -> None:
-    for key, class_name, file_key, written in _classes(settings):
-        file = find(written)
-        if not file.is_file():
-            raise ConfigError("is not a file", setting=file_key, received=written, where=where(file_key))
-        require_class(
-            file, class_name, display_name=written, setting=key, received=class_name, where=where(key)
-        )
 
 
 def _written_paths(settings: DlnestSettings) -> Iterator[tuple[str, str]]:
     """Yields the dotted key and the text of every path that is copied."""
-    for _, _, key, written in _classes(settings):
+    for _, _, key, written in classes(settings):
         yield key, written
     for number, written in enumerate(settings.other_file_paths):
         yield f"other_file_paths.{number}", written
@@ -97,7 +85,7 @@ def _written_paths(settings: DlnestSettings) -> Iterator[tuple[str, str]]:
             yield f"plugins.{number}", written
 
 
-def _classes(settings: DlnestSettings) -> Iterator[tuple[str, str, str, str]]:
+def classes(settings: DlnestSettings) -> Iterator[tuple[str, str, str, str]]:
     """Yields each class: its dotted key, its name, the dotted key of its file, and its file."""
     runner = settings.runner_key
     yield f"{runner}_name", settings.runner_name, f"{runner}_file_path", settings.runner_file_path
@@ -161,10 +149,10 @@ def packaged_path(package: Path, request: Mapping[str, Any], written: str) -> Pa
 
 
 def require_packaged(settings: DlnestSettings, package: PackageFolder, where: Where) -> list[Path]:
-    """Returns the files and folders in a package that its settings name, after the checks of `find_named`.
+    """Returns the files and folders in a package that its settings name.
 
     Raises:
-        ConfigError: One is not in the package, or has not its class.
+        ConfigError: One is not in the package.
     """
     request, found = package.request, []
     for key, written in _written_paths(settings):
@@ -182,5 +170,4 @@ def require_packaged(settings: DlnestSettings, package: PackageFolder, where: Wh
                 where=where(key),
             )
         found.append(path)
-    _require_classes(settings, lambda written: packaged_path(package.path, request, written), where)
     return found
