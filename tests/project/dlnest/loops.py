@@ -115,7 +115,11 @@ def fingerprint(made: PackageFolder) -> dict[str, Any]:
         "loop": loop_state,
         "log": states["dlnest"]["log_dict"],
         "best": states["dlnest"]["life_cycle"],
-        "attributes": {name: _digest(one) for name, one in states["rank-0"].pop("attributes").items()},
+        "attributes": {
+            f"{part} {name}": _digest(one)
+            for part, state in states.items()
+            for name, one in state.pop("attributes", {}).items()
+        },
         **{name: _digest(state) for name, state in states.items()},
     }
 
