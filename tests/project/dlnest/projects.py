@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
+from roost.config.dlnest.dlnest_settings import parse_dlnest_settings
 from roost.package.package import PackageFolder
 from roost.project.dlnest import project_loading
 from roost.project.dlnest.project_loading import DlnestProject
@@ -129,4 +129,6 @@ def package(
 
 def load(made: PackageFolder, **options: Any) -> DlnestProject:
     """The project of a package, whose life cycle exists."""
-    return project_loading.load_project(made, SimpleNamespace(seed=0), **{"device": "cpu", **options})
+    return project_loading.load_project(
+        made, parse_dlnest_settings(made.settings()), **{"device": "cpu", **options}
+    )

@@ -5,5 +5,6 @@ classes: the base classes of a project
 generations: the versions of the contract, recognised by constructors
 module_loading: the project's files as modules
 import_names: the names by which a project imports the classes
+plugins: functions that run before the project's methods
 lifecycle_calls: decisions, and methods before and after each part of a run
 """

@@ -8,7 +8,10 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from roost.base.errors import ContractError
+from roost.project.dlnest.classes.dataset_base import DatasetBase
+from roost.project.dlnest.classes.life_cycle import LifeCycleBase
 from roost.project.dlnest.classes.project_object import ProcessPlace, ProjectObject, attach
+from roost.project.dlnest.classes.runner_base import RunnerBase
 
 
 class Generation(StrEnum):
@@ -29,23 +32,28 @@ class Role(NamedTuple):
     """What one of the three classes of a project is, and what the constructors of each generation take."""
 
     name: str
-    prefixes: tuple[str, ...]
-    """Of its keys in the config. A runner was called a model before 0.3.2."""
+    base: type
+    """The class of roost from which it derives."""
     keywords: Mapping[Generation, tuple[str, ...]]
     num_positional: int
     """The number of arguments in 0.2."""
 
+    @property
+    def expected(self) -> str:
+        """The arguments of a constructor that can be trained, for messages."""
+        return " or ".join(f"({', '.join(names)}) as in {one}" for one, names in self.keywords.items())
+
 
 LIFE_CYCLE = Role(
     "life cycle",
-    ("life_cycle",),
+    LifeCycleBase,
     {V03_2: ("taskProcess", "plugins", "status"), V03_0: ("taskProcess", "rank")},
     4,
 )
-DATASET = Role("dataset", ("dataset",), {V03_2: ("args", "plugins", "status"), V03_0: ("_envType",)}, 1)
+DATASET = Role("dataset", DatasetBase, {V03_2: ("args", "plugins", "status"), V03_0: ("_envType",)}, 1)
 RUNNER = Role(
     "runner",
-    ("runner", "model"),
+    RunnerBase,
     {V03_2: ("args", "plugins", "status"), V03_0: ("_envType", "rank", "worldSize")},
     2,
 )
@@ -72,7 +80,7 @@ def generation_of(found: type, role: Role, where: object = None) -> Generation:
             f"the constructor of the {role.name} {found.__name__} is of no known generation of the contract",
             received=f"{found.__name__}{signature}",
             where=where,
-            fix=f"take {_described(role)}; or write no __init__, and use init()",
+            fix=f"take {role.expected}; or write no __init__, and use init()",
         ) from None
     return Generation.V02
 
@@ -133,7 +141,3 @@ def _keywords(signature: inspect.Signature, role: Role, generation: Generation) 
             continue
         return names
     return None
-
-
-def _described(role: Role) -> str:
-    return " or ".join(f"({', '.join(names)}) as in {one}" for one, names in role.keywords.items())

@@ -23,6 +23,18 @@ MODULES: dict[str, tuple[str, ...]] = {
     "DLNest.Common.ModelBase": (f"{_CLASSES}runner_base:ModelBase",),
     "DLNest.Common.ModelBaseTorch": (f"{_CLASSES}torch_runner:ModelBaseTorch",),
     "DLNest.Common.RunningStatus": (f"{_CLASSES}running_status:RunningStatus",),
+    "DLNest.Plugins": (),
+    "DLNest.Plugins.DLNestPluginBase": (f"{_PLUGINS}plugin_base:DLNestPluginBase",),
+    "DLNest.Plugins.LogInit": (f"{_PLUGINS}log_init:DLNestPlugin",),
+    "DLNest.Plugins.AutoTensorboardScalar": (f"{_PLUGINS}auto_tensorboard_scalar:DLNestPlugin",),
+    "DLNest.Plugins.SimpleCMDVisualize": (f"{_PLUGINS}simple_cmd_visualize:DLNestPlugin",),
+    "DLNest.Plugins.MailsNote": (f"{_PLUGINS}mails_note:DLNestPlugin",),
+    "DLNest.Plugins.Utils": (),
+    "DLNest.Plugins.Utils.SendMailTools": (f"{_PLUGINS}send_mail:sendSelfMail",),
+    "DLNest.Plugins.Utils.CheckPlugins": (
+        f"{_PLUGINS}plugin_calls:checkPlugins",
+        f"{_PLUGINS}plugin_calls:checkDictOutputPlugins",
+    ),
 }
 """The names that each module has, as ``module:name`` of ours. A module with modules below it is a package."""
 

@@ -2,38 +2,42 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import inspect
+import os
 import sys
 import types
-from pathlib import Path, PurePath
-from typing import Any
+from pathlib import Path
 
 from roost.base.errors import ConfigError, ContractError
 from roost.base.system import cold_restart
 from roost.base.text.suggestions import did_you_mean
+from roost.config.section_schema import Where
+from roost.package.dlnest.named_paths import PLACES, packaged_path
+from roost.package.package import PackageFolder
 
 _UNIQUE = "roost_file_"
 """Prefix of the name of a module that cannot have the name of its path."""
 
 
-def path_in_package(written: str, package: Path) -> Path:
-    """Returns the file of the package that a config's path leads to: a relative path keeps its place, and so
-    does an absolute path below the project; any other file is copied to the package's root.
+def packaged_file(written: str, package: PackageFolder) -> Path:
+    """Returns the file of the package that a path of its config leads to.
 
-    Args:
-        written: The path as the config gives it.
-        package: The package's folder.
+    A path below the project's folder keeps its place; a file from elsewhere is in the package's root.
+
+    Raises:
+        ConfigError: The path leads out of the package.
     """
-    pure = PurePath(written)
-    if not pure.is_absolute():
-        return package / pure
-    # The project's folder may have another path by now, so the longest end of the path that exists counts.
-    ends = (package.joinpath(*pure.parts[start:]) for start in range(1, len(pure.parts)))
-    return next((file for file in ends if file.exists()), package / pure.name)
+    request = package.request
+    if Path(written).is_absolute() and written not in (request.get(PLACES) or {}):
+        return package.path / Path(written).name  # a package that document 000's own program has made
+    return packaged_path(package.path, request, written)
 
 
-def load_class(written: str, name: str, package: Path, *, settings: tuple[str, str], where: Any) -> type:
+def load_class(
+    written: str, name: str, package: PackageFolder, *, settings: tuple[str, str], where: Where
+) -> type:
     """Imports a class of the project from the package.
 
     The package's root is first on ``sys.path``. The file's folder is last, so that modules of the project
@@ -42,7 +46,7 @@ def load_class(written: str, name: str, package: Path, *, settings: tuple[str, s
     Args:
         written: The path of its file, as the config gives it.
         name: The class's name.
-        package: The package's folder.
+        package: The package.
         settings: The keys of path and name, for messages.
         where: Returns where a key was set, for messages.
 
@@ -52,24 +56,24 @@ def load_class(written: str, name: str, package: Path, *, settings: tuple[str, s
         Exception: An error of the project's code.
     """
     path_key, name_key = settings
-    file = path_in_package(written, package)
+    file = packaged_file(written, package)
     if not file.is_file():
         raise ConfigError(
             "the package has no such file",
             setting=path_key,
             received=written,
             where=where(path_key),
-            fix="name a file of the project",
+            fix="name a file of the project, and begin a new run",
         )
-    cold_restart.restart_if_needed(package)
-    found = vars(import_file(file, package)).get(name)
-    cold_restart.restart_if_needed(package)
+    cold_restart.restart_if_needed(package.path)
+    module = import_file(file, package.path)
+    cold_restart.restart_if_needed(package.path)
+    found = vars(module).get(name)
     if not inspect.isclass(found):
-        module = import_file(file, package)
         own = [key for key, value in vars(module).items() if _is_own_class(value, module)]
         has = f"it has {', '.join(own)}" if own else "it has no class"
         raise ContractError(
-            f"{file.relative_to(package)} has no class of this name",
+            f"{file.relative_to(package.path)} has no class of this name",
             setting=name_key,
             received=name,
             where=where(name_key),
@@ -134,7 +138,7 @@ def _module_name(file: Path, package: Path) -> str:
         taken = [_leads_elsewhere(parts[: end + 1], package) for end in range(len(parts))]
         if not any(taken):
             return name
-    return _UNIQUE + "_".join("".join(c if c.isalnum() else "_" for c in part) for part in parts)
+    return _UNIQUE + hashlib.sha256(os.fsencode(file)).hexdigest()[:12]
 
 
 def _leads_elsewhere(parts: tuple[str, ...], package: Path) -> bool:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import copy
+import functools
+import inspect
 import json
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,7 @@ from typing import Any
 import torch
 
 from roost.base.errors import ContractError
+from roost.config.dlnest.dlnest_settings import SECTION, DlnestSettings
 from roost.package.package import PackageFolder
 from roost.package.setting_locations import setting_locations
 from roost.project.dlnest import import_names, module_loading
@@ -27,6 +31,8 @@ from roost.project.dlnest.generations import (
     generation_of,
 )
 from roost.project.dlnest.lifecycle_calls import LifeCycleCalls
+from roost.project.dlnest.plugins.plugin_calls import add_plugins
+from roost.project.dlnest.plugins.plugin_loading import load_plugins
 from roost.train.accelerators.registry import accelerator_of
 from roost.train.distributed.ranks import ALONE, Ranks
 from roost.train.step import seeding
@@ -49,7 +55,7 @@ class DlnestProject:
     """
 
     package: PackageFolder
-    settings: Any
+    settings: DlnestSettings
     device: str
     ranks: Ranks
     args: dict[str, Any]
@@ -76,8 +82,8 @@ class DlnestProject:
         """
         if not self.calls.before("BAll"):
             return False
-        if self.state is not None:
-            self.life_cycle.loadSaveDict(self.state.get("life_cycle", {}))
+        if self.state is not None and "life_cycle" in self.state:
+            self.life_cycle.loadSaveDict(self.state["life_cycle"])
         return True
 
     def build_dataset(self) -> None:
@@ -91,7 +97,7 @@ class DlnestProject:
             self.info, self.train_loader, self.valid_loader = _three(
                 getattr(self.dataset, method)(*arguments), f"{found.__name__}.{method}()"
             )
-            if self.state is not None and self.state.get("dataset"):
+            if self.state is not None and "dataset" in self.state:
                 self.dataset.loadSaveDict(self.state["dataset"])
         self.calls.after("ADatasetInit")
 
@@ -105,11 +111,14 @@ class DlnestProject:
         if generation is Generation.V02:
             return
         self.runner.init(self.args, self.info)
+        self.runner._register_held()
         if self.ranks.are_several:
             self.runner.DDPOperation(self.ranks.rank)
         self.runner.initOptimizer()
+        self.runner._register_held()
         if self.ranks.are_several:
             self.runner.afterDDP(self.ranks.rank)
+            vars(self.runner)["runOneStep"] = _then(self.runner.runOneStep, self.runner._synchronize_ranks)
 
     def finish_runner(self) -> None:
         """Restores the runner and the log from the state, or begins a new log; then calls AModelInit."""
@@ -147,48 +156,62 @@ class DlnestProject:
                 )
 
     def save_dict(self) -> dict[str, Any]:
-        """Returns what a checkpoint holds of the project."""
-        return {
-            "life_cycle": self.life_cycle.getSaveDict(),
-            "dataset": {} if self.dataset is None else self.dataset.getSaveDict(),
-            "runner": {} if self.runner is None else self.runner.getSaveDict(),
-            "log_dict": self.log,
-        }
+        """Returns what a checkpoint holds of the project: of life cycle, dataset and runner by these names,
+        unless one was skipped, and of the log as "log_dict"."""
+        parts = {"life_cycle": self.life_cycle, "dataset": self.dataset, "runner": self.runner}
+        saved = {name: part.getSaveDict() for name, part in parts.items() if part is not None}
+        return {**saved, "log_dict": self.log}
 
     def load_save_dict(self, state: Mapping[str, Any]) -> None:
         """Restores life cycle, dataset, runner and log of a built project from what `save_dict` returned, or
         from a checkpoint of document 000's own programs."""
-        self.life_cycle.loadSaveDict(state.get("life_cycle", {}))
-        if self.dataset is not None and state.get("dataset"):
+        if "life_cycle" in state:
+            self.life_cycle.loadSaveDict(state["life_cycle"])
+        if self.dataset is not None and "dataset" in state:
             self.dataset.loadSaveDict(state["dataset"])
         if self.runner is not None:
             self._load_runner(state)
 
     def _load_runner(self, state: Mapping[str, Any]) -> None:
-        self.runner.loadSaveDict(state["runner"] if "runner" in state else state.get("model", {}))
+        key = "runner" if "runner" in state else "model"  # its name before 0.3.2
+        if key in state:
+            self.runner.loadSaveDict(state[key])
         self.log = state.get("log_dict", {})
 
     def _class_of(self, role: Role) -> tuple[type, Generation]:
         """Returns a class of the project and its generation.
 
         Raises:
-            ContractError: The generation is unknown; or it is 0.2, and the project is to be trained.
+            ContractError: It is no class of the contract, or its generation is unknown; or that is 0.2, and
+                the project is to be trained.
         """
-        where = setting_locations(self.package)
-        path_key, name_key = _keys(role, self.args)
+        where, settings = setting_locations(self.package), self.settings
+        prefix, path, name = {
+            LIFE_CYCLE.name: ("life_cycle", settings.life_cycle_file_path, settings.life_cycle_name),
+            DATASET.name: ("dataset", settings.dataset_file_path, settings.dataset_name),
+            RUNNER.name: (settings.runner_key, settings.runner_file_path, settings.runner_name),
+        }[role.name]
+        path_key, name_key = f"{prefix}_file_path", f"{prefix}_name"
         found = module_loading.load_class(
-            self.args[path_key],
-            self.args[name_key],
-            self.package.path,
-            settings=(path_key, name_key),
-            where=where,
+            path, name, self.package, settings=(path_key, name_key), where=where
         )
+        if role is DATASET:
+            module_loading.add_bare_name(sys.modules[found.__module__], self.package.path)
+        if not issubclass(found, role.base):
+            raise ContractError(
+                f"is not a subclass of {role.base.__name__}",
+                setting=name_key,
+                received=name,
+                where=where(name_key),
+                fix=f"write `class {name}({role.base.__name__})`",
+            )
         generation = generation_of(found, role, where(name_key))
         if generation is Generation.V02 and not self.analyzing:
             raise ContractError(
                 f"the {role.name} {found.__name__} is of generation 0.2: it can be analysed, not trained",
+                received=f"{found.__name__}{inspect.signature(found)}",
                 where=where(name_key),
-                fix="move what its constructor does to init()",
+                fix=f"take {role.expected}; or write no __init__, and use init()",
             )
         return found, generation
 
@@ -202,20 +225,17 @@ class DlnestProject:
             "rank": self.status.rank,
             "worldSize": self.status.worldSize,
         }
-        return construct(
-            found,
-            role,
-            generation,
-            attached=given,
-            place=ProcessPlace(torch.device(self.device), self.ranks),
-            given=given,
-            positional=positional,
+        place = ProcessPlace(torch.device(self.device), self.ranks, self.settings.sync_batch_norm)
+        made = construct(
+            found, role, generation, attached=given, place=place, given=given, positional=positional
         )
+        add_plugins(made, self.plugins, role.name, reports=self.ranks.is_main)
+        return made
 
 
 def load_project(
     package: PackageFolder,
-    settings: Any,
+    settings: DlnestSettings,
     *,
     device: str,
     ranks: Ranks = ALONE,
@@ -244,15 +264,15 @@ def load_project(
     status = RunningStatus(device, ranks)
     if analyzing:
         status.status = "Analyzing"
-    project = DlnestProject(
-        package, settings, device, ranks, project_args(package), status, [], state, analyzing
-    )
+    args, where = project_args(package), setting_locations(package)
+    plugins = load_plugins(settings.plugins, package, where)
+    project = DlnestProject(package, settings, device, ranks, args, status, plugins, state, analyzing)
     found, generation = project._class_of(LIFE_CYCLE)
     made = project._construct(found, LIFE_CYCLE, generation, positional=(None, None, project, None))
     project.life_cycle, project.calls = made, LifeCycleCalls(made, ranks)
-    if state is not None:
+    if state is not None and "life_cycle" in state:
         # A copy: BAll may change what it was given, and the state is loaded again after it.
-        made.loadSaveDict(copy.deepcopy(state.get("life_cycle", {})))
+        made.loadSaveDict(copy.deepcopy(state["life_cycle"]))
     return project
 
 
@@ -260,18 +280,18 @@ def project_args(package: PackageFolder) -> dict[str, Any]:
     """Returns the config as the project gets it: a plain dict with the package as ``root_file_path``, an
     absolute ``save_root``, and without roost's own section."""
     args: dict[str, Any] = json.loads(json.dumps(package.settings()))
-    args.pop("roost", None)
+    args.pop(SECTION, None)
     folder: Path = package.path.absolute()
     return {**args, "root_file_path": str(folder), "save_root": str(folder.parent)}
 
 
-def _keys(role: Role, args: Mapping[str, Any]) -> tuple[str, str]:
-    """Returns the keys of the file and the name of a class."""
-    path_key, name_key = (
-        next((key for one in role.prefixes if (key := f"{one}_{end}") in args), f"{role.prefixes[0]}_{end}")
-        for end in ("file_path", "name")
-    )
-    return path_key, name_key
+def _then(step: Callable[..., Any], last: Callable[[], None]) -> Callable[..., None]:
+    @functools.wraps(step)
+    def both(*given: Any, **named: Any) -> None:
+        step(*given, **named)
+        last()
+
+    return both
 
 
 def _three(found: Any, by: str) -> tuple[Any, Any, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -57,7 +58,7 @@ class BackwardMean:
         if current != self._pass:  # a new pass, or one within another (reentrant checkpointing)
             self._finish()
             self._pass = current
-            Variable._execution_engine.queue_callback(self._finish)  # type: ignore[attr-defined]
+            Variable._execution_engine.queue_callback(self._finish)
         if part not in self._open:
             part.begin()
             self._open.append(part)
@@ -75,11 +76,11 @@ class _Part:
 
     def __init__(self, module: nn.Module, ranks: Ranks) -> None:
         self._module, self._world_size = module, ranks.world_size
-        # A group of its own: the parts that one backward pass reaches send at the same time, and in what order
+        # A group of its own: the parts that one backward pass reaches send at the same time, in an order that
         # may differ between ranks.
         self._group = dist.new_group()
         self.buffers = BufferSync(module, ranks)
-        self.parameters: list[Tensor] = []
+        self.parameters: Sequence[Tensor] = ()
         self._reducer = GradientReducer(())
 
     def refresh(self, known: set[int], note: Any) -> None:

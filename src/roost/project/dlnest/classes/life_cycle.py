@@ -29,6 +29,7 @@ class LifeCycleBase(ProjectObject):
         **named: Any,
     ) -> None:
         self._attach_alone(getattr(taskProcess, "args", {}), plugins, status)
+        runner = named.get("model") if runner is None else runner
         for name, value in {"runner": runner, "dataset": dataset, "taskProcess": taskProcess}.items():
             vars(self).setdefault(name, value)
 
@@ -44,7 +45,11 @@ class LifeCycleBase(ProjectObject):
     @property
     def rank(self) -> int:
         """The rank of this process; -1 with one process."""
-        return self._status.rank
+        return self._rank
+
+    @rank.setter
+    def rank(self, rank: int) -> None:
+        self._rank = rank
 
     # ---- decisions --------------------------------------------------------------------------------------
 

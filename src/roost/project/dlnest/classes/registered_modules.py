@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from torch import nn
@@ -33,6 +33,7 @@ class RegisteredModules:
         self._held: dict[str, nn.Module] = {}
         """The modules in lists and dicts, which those programs did not save, by attribute and key."""
         self._means: BackwardMean | None = None
+        self._synchronized: list[nn.Module] = []
 
     def register(self, module: nn.Module, *, sync_batch_norm: bool) -> nn.Module:
         """Registers a module by the project's call of `register`, and returns it."""
@@ -85,7 +86,8 @@ class RegisteredModules:
                 f"the checkpoint has {len(numbers)} modules, and the runner registers {len(self._modules)}",
                 fix="register the same modules in the same order",
             )
-        for key, number in zip(numbers, order, strict=True):
+        # The last number of a module counts: the earlier ones may be those of a module that it has replaced.
+        for number, key in dict(zip(order, numbers, strict=True)).items():
             _load(self._modules[number], state[key])
         for name, one in state.get("module", {}).items():
             if name not in self._held:
@@ -101,12 +103,11 @@ class RegisteredModules:
             return
         if self._means is None:
             self._means = BackwardMean(self._place.ranks)
-            self._added: list[nn.Module] = []
         for module in (*self._modules, *self._held.values()):
             # A loss without parameters has nothing to synchronize.
-            if not any(module is one for one in self._added) and any(True for _ in _tensors(module)):
+            if not any(module is one for one in self._synchronized) and any(True for _ in _tensors(module)):
                 self._means.add(module)
-                self._added.append(module)
+                self._synchronized.append(module)
         self._means.refresh()
         self._means.synchronize_buffers()
 
@@ -126,7 +127,8 @@ class RegisteredModules:
         device, ranks, for_all = self._place
         # torch computes such statistics on accelerators only.
         if ranks.are_several and (sync_batch_norm or for_all) and device.type != "cpu":
-            module = nn.SyncBatchNorm.convert_sync_batchnorm(module)
+            convert: Callable[[nn.Module], nn.Module] = nn.SyncBatchNorm.convert_sync_batchnorm
+            module = convert(module)
         return module.to(device)
 
 
@@ -138,6 +140,12 @@ def _tensors(module: nn.Module) -> Iterator[object]:
 def _load(module: nn.Module, state: Mapping[str, Any]) -> None:
     """Loads a module's state, which may be that of torch's DistributedDataParallel around it."""
     prefix = "module."
-    if state and all(key.startswith(prefix) for key in state) and not hasattr(module, "module"):
+    own = module.state_dict()
+    if (
+        own
+        and state
+        and all(key.startswith(prefix) for key in state)
+        and not any(key.startswith(prefix) for key in own)
+    ):
         state = {key.removeprefix(prefix): value for key, value in state.items()}
     module.load_state_dict(state)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -12,10 +13,9 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from roost.base.errors import CheckpointError
-from roost.project.dlnest.classes.project_object import ProjectObject
+from roost.project.dlnest.classes.project_object import ProcessPlace, ProjectObject
 from roost.project.dlnest.classes.registered_modules import RegisteredModules
 from roost.project.dlnest.classes.runner_base import RunnerBase
-from roost.train.distributed.ranks import Ranks
 
 _KINDS: dict[str, type] = {"optimizer": Optimizer, "scheduler": LRScheduler, "scaler": torch.amp.GradScaler}
 """What else is saved by attribute: the key in a checkpoint, and the class."""
@@ -27,9 +27,9 @@ _OWN = {*ProjectObject.__annotations__, _REGISTERED}
 class RunnerBaseTorch(RunnerBase):
     """A runner whose modules, optimizers, schedulers and gradient scalers are saved.
 
-    A module that is assigned to an attribute is moved to the run's device; so is one in a list or dict, at the
-    end of `init`. It remains the project's own module, with several ranks too: each backward pass averages the
-    gradients, whichever part of a module was called.
+    A module that is assigned to an attribute is moved to the run's device; so is one in a list or dict, at
+    the end of `init`. It remains the project's own module, with several ranks too: each backward pass
+    averages the gradients, whichever part of a module was called.
     """
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -51,9 +51,7 @@ class RunnerBaseTorch(RunnerBase):
 
     def getSaveDict(self) -> dict[Any, Any]:
         """Returns the states of modules by number; of optimizers, schedulers and scalers by attribute."""
-        named = {
-            kind: {name: one.state_dict() for name, one in self._named(kind).items()} for kind in _KINDS
-        }
+        named = {kind: {name: one.state_dict() for name, one in self._named(kind).items()} for kind in _KINDS}
         if not named["scaler"]:  # document 000's programs have no such key
             del named["scaler"]
         return {**self._modules().state_dict(), **named}
@@ -81,19 +79,17 @@ class RunnerBaseTorch(RunnerBase):
                     fix="assign it in initOptimizer()",
                 )
         if begins and self._process_place.ranks.is_main:
-            names = ", ".join(begins)
-            print(f"the checkpoint has no state of {names}: they begin as initOptimizer made them", flush=True)
+            print(f"the checkpoint has no state of {', '.join(begins)}, which begin anew", flush=True)
 
     def _reduceSum(self, value: Any) -> Any:
-        """Returns the sum of the ranks' values on every rank; with one process the value itself. The gradient
-        is that of the own value."""
-        return _over_ranks(value, self._process_place.ranks, 1)
+        """Returns the sum of the ranks' values on every rank; with one process the value itself. The
+        gradient is that of the own value."""
+        return _over_ranks(value, self._process_place, 1)
 
     def _reduceMean(self, value: Any) -> Any:
-        """Returns the mean of the ranks' values on every rank; with one process the value itself. The gradient
-        is that of the own value."""
-        ranks = self._process_place.ranks
-        return _over_ranks(value, ranks, ranks.world_size)
+        """Returns the mean of the ranks' values on every rank; with one process the value itself. The
+        gradient is that of the own value."""
+        return _over_ranks(value, self._process_place, self._process_place.ranks.world_size)
 
     def _modules(self) -> RegisteredModules:
         if _REGISTERED not in vars(self):
@@ -111,9 +107,7 @@ class RunnerBaseTorch(RunnerBase):
         return dict(found.values())
 
     def _register_held(self) -> None:
-        modules = {
-            name: one for name, one in _attributes(self) if isinstance(one, nn.Module) and "." in name
-        }
+        modules = {name: one for name, one in _attributes(self) if isinstance(one, nn.Module) and "." in name}
         self._modules().hold(modules)
         self._modules().synchronize()
 
@@ -127,10 +121,10 @@ ModelBaseTorch = RunnerBaseTorch
 
 def _attributes(runner: RunnerBaseTorch) -> Iterator[tuple[str, Any]]:
     """Yields the attributes of a runner, and what their lists, tuples and dicts hold."""
-    waiting = [(name, one) for name, one in vars(runner).items() if name not in _OWN]
+    waiting = deque((name, one) for name, one in vars(runner).items() if name not in _OWN)
     seen: set[int] = set()
     while waiting:
-        name, one = waiting.pop(0)
+        name, one = waiting.popleft()
         yield name, one
         if isinstance(one, list | tuple | dict) and id(one) not in seen:
             seen.add(id(one))
@@ -142,22 +136,20 @@ class _SumOverRanks(torch.autograd.Function):
     """A sum over the ranks, with the gradient of the own summand."""
 
     @staticmethod
-    def forward(ctx: Any, value: Tensor, ranks: Ranks, divisor: int) -> Tensor:
+    def forward(ctx: Any, value: Tensor, place: ProcessPlace, divisor: int) -> Tensor:
         total = value.detach().to(torch.int64) if value.dtype == torch.bool else value.detach().clone()
-        device = value.device
-        if device.type == "cpu" and dist.get_backend() == "nccl":  # which has no CPU tensors
-            total = total.to(torch.get_default_device())
+        total = total.to(place.device)  # NCCL has no tensors on the CPU
         dist.all_reduce(total)
-        return (total if divisor == 1 else total / divisor).to(device)
+        return (total if divisor == 1 else total / divisor).to(value.device)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         return gradients[0], None, None
 
 
-def _over_ranks(value: Any, ranks: Ranks, divisor: int) -> Any:
-    if not ranks.are_several:
+def _over_ranks(value: Any, place: ProcessPlace, divisor: int) -> Any:
+    if not place.ranks.are_several:
         return value
     if not isinstance(value, Tensor):
-        return _over_ranks(torch.tensor(value, dtype=torch.float64), ranks, divisor).item()
-    return _SumOverRanks.apply(value, ranks, divisor)  # type: ignore[no-untyped-call]
+        return _over_ranks(torch.tensor(value, dtype=torch.float64), place, divisor).item()
+    return _SumOverRanks.apply(value, place, divisor)  # type: ignore[no-untyped-call]
