@@ -1,10 +1,9 @@
-"""Kills and stops of a project of document 000: every run that goes on must equal the uninterrupted one bit for
-bit.
+"""Kills of a project of document 000: every run that goes on must equal the uninterrupted one bit for bit.
 
     python tests/system/soak_dlnest.py [--kills 50] [--seed 0] [--kinds saves inside workers ranks]
 
-As soak_resume.py: sessions are forked from this process and are otherwise the worker's real program, ended at a
-random moment, by SIGKILL or SIGTERM, to all or to one rank or a loader worker.
+As soak_resume.py: sessions are forked from this process and are otherwise the worker's real program, ended at
+a random moment, by SIGKILL or SIGTERM, to all or to one rank or a loader worker.
 """
 
 from __future__ import annotations
@@ -74,7 +73,13 @@ def cut(package: PackageFolder, kind: Kind, chance: random.Random) -> Counter[st
     """Runs the package to its end, ended on the way however often; gives how often, and in which phases."""
     phases = Counter[str]()
     several: list[End] = ["rank", "stop-one"] if kind.ranks > 1 else []
-    ways: list[End] = ["kill", "kill", "stop", *several, *(["worker"] if kind.values.get("num_workers") else [])]
+    ways: list[End] = [
+        "kill",
+        "kill",
+        "stop",
+        *several,
+        *(["worker"] if kind.values.get("num_workers") else []),
+    ]
     for leg in itertools.count():
         pids = kind.fork(package)
         moment = exact.random_moment(chance) if leg < 40 else exact.after_seconds(1e9)
