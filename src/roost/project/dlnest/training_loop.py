@@ -13,16 +13,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from roost.base import durable
 from roost.base.errors import CheckpointError, ContractError, PeerLost, TrainingError
-from roost.base.interval import NEVER, Interval
 from roost.package.live_progress import ProgressFile
-from roost.package.records import RecordsWriter
 from roost.package.sessions import INITIALIZED
 from roost.project.contract import move_to_device
 from roost.project.dlnest import run_state
 from roost.project.dlnest.epoch_batches import END, EpochBatches, own_state, restore_own_state
-from roost.project.dlnest.log_rows import LogRows
+from roost.project.dlnest.interval_alarm import IntervalAlarm
+from roost.project.dlnest.log_recorder import LogRecorder
 from roost.project.dlnest.object_attributes import ObjectAttributes
 from roost.project.dlnest.project_loading import DlnestProject
 from roost.project.dlnest.run_state import LOOP, OWN_OF_RANK, PROJECT, Phase, SavedPart
@@ -111,16 +109,12 @@ class TrainingLoop:
         self._initializes = initializes
         self._epoch = 0
         given = [save_every] if isinstance(save_every, str | int) else save_every
-        self._save_alarms = [_Alarm(Interval.parse(one, setting="roost.checkpoint.every")) for one in given]
-        self._row_alarm = _Alarm(Interval.parse(log_every, setting="roost.log_every"))
+        self._save_alarms = [IntervalAlarm(one, setting="roost.checkpoint.every") for one in given]
+        self._row_alarm = IntervalAlarm(log_every, setting="roost.log_every")
         self._max_seconds, self._precision = max_seconds, precision
         self._seed, self._has_own_seed = seed, seed_mode == "per_rank" and not self.ranks.is_main
         self._records, self._session, self._hooks = records, session, list(hooks)
-        self._writer: RecordsWriter | None = None
-        self._has_warned = False
-        self._log_rows, self._row = LogRows(), dict[str, float]()
-        self._results: dict[str, float] = {}
-        """What the newest validation has added to the log, if no step was taken since."""
+        self._rows = LogRecorder(project)
         self._num_scheduled = 0
         self._stop_reason: str | None = None
         self._save_requested = self._holds = False
@@ -130,6 +124,8 @@ class TrainingLoop:
         """The state before the validation that is running."""
         self._device = torch.device(project.device)
         self._batches = EpochBatches(project.train_loader, note_inexact=self.note_inexact)
+        loader_parts.disable_persistent_workers(project.valid_loader, "the validation loader")
+        loader_parts.link_worker_processes(project.valid_loader)  # `validate` may iterate it
         self._num_batches = self._batches.length or 0
         self.publisher = ProgressPublisher(board, steps_per_epoch=self._num_batches)
         roots = {"LifeCycle": project.life_cycle, "Dataset": project.dataset, "Runner": project.runner}
@@ -250,8 +246,8 @@ class TrainingLoop:
             self._stop_if_requested()
             self._run_epoch()
             goes_on = self.project.calls.decide("needContinueTrain", self._epoch, project.log, project.args)
-            self._collect("train")
-            self._write_row()
+            self._rows.collect("train")
+            self._rows.write(self.progress)
             self.finished = not (goes_on or self._must_train)
             self._must_train = False
 
@@ -261,6 +257,7 @@ class TrainingLoop:
         if first is Phase.EPOCH:
             self._epoch = self.progress.epoch
             self._set_status(self._epoch)
+            self.publish("training")
             if not calls.before("BOneEpoch"):
                 calls.after("AOneEpoch")
                 return
@@ -278,7 +275,7 @@ class TrainingLoop:
         calls.after("AOneEpoch")
 
     def _begin_pass(self) -> None:
-        self.phase = Phase.STEP
+        self.phase, self._rows.results = Phase.STEP, {}
         self._batches.begin(epoch=self._epoch if self.ranks.are_several else None)
 
     def _train_batches(self) -> None:
@@ -343,7 +340,8 @@ class TrainingLoop:
         if self.ranks.are_several:
             self.ranks.control.barrier(self._point)
         progress.epoch, progress.batch = self._epoch + 1, 0
-        self._collect("train")
+        self._is_saved = False  # a save after the last step does not have what follows it
+        self._rows.collect("train")
         project.life_cycle.commandLineOutput(self._epoch, project.log, project.args)
         self._report()
         for hook in self._hooks:
@@ -358,8 +356,8 @@ class TrainingLoop:
         self.publish("training")
         is_last = self.progress.batch == self._num_batches  # the row of the epoch follows
         if self._row_alarm.is_due(self.progress, now) and not is_last:
-            self._collect("train")
-            self._write_row()
+            self._rows.collect("train")
+            self._rows.write(self.progress)
             self._report()
         saves = self._save_requested or any(one.is_due(self.progress, now) for one in self._save_alarms)
         over, stops = self._is_time_over(), self.wants_to_stop
@@ -421,7 +419,7 @@ class TrainingLoop:
         again. Several ranks end it first: they need not have the same number of batches in it."""
         project, calls = self.project, self.project.calls
         self.phase = Phase.VALIDATION
-        self._collect("train")
+        self._rows.collect("train")
         if self.checkpoints is not None and not self.ranks.are_several:
             self._frozen = {
                 name: SavedPart(run_state.host_copy(one.state)) for name, one in self._parts().items()
@@ -437,15 +435,15 @@ class TrainingLoop:
         calls.after("AValidation")
         self._frozen = None
         self._is_saved = False
-        self._collect("valid")
+        self._rows.collect("valid")
         self._set_status(self._epoch)
         for hook in self._hooks:
-            hook.on_eval(self, self._results)
+            hook.on_eval(self, self._rows.results)
 
     def _validate_batches(self) -> None:
         project, calls = self.project, self.project.calls
         project.runner.validationInit()
-        iterator = loader_parts.start_pass(project.valid_loader)
+        iterator = iter(project.valid_loader)
         try:
             for number, batch in enumerate(iterator):
                 project.status.iter = number
@@ -471,32 +469,6 @@ class TrainingLoop:
         status = self.project.status
         status.epoch, status.status = epoch, "Validating" if validating else "Training"
 
-    # ---- rows ---------------------------------------------------------------------------------------------
-
-    def _collect(self, split: str) -> None:
-        """Adds what is new in the log to the next row."""
-        if not self.ranks.is_main:
-            return
-        found = {
-            f"{split}/{name}": value for name, value in self._log_rows.new_values(self.project.log).items()
-        }
-        self._row.update(found)
-        if split == "valid":
-            self._results = found
-
-    def _write_row(self) -> None:
-        """Writes the row of this step, if there is anything new. A disk error is printed once; rows are kept
-        until they can be written."""
-        row, self._row = self._row, {}
-        if not row or self._writer is None:
-            return
-        try:
-            self._writer.row(self.progress.step, self.progress.epoch, row)
-        except OSError as error:
-            if not self._has_warned:
-                print(f"records not written: {error}; they are kept and written later", flush=True)
-            self._has_warned = True
-
     def _report(self) -> None:
         for hook in self._hooks:
             hook.on_step(self)
@@ -512,8 +484,8 @@ class TrainingLoop:
         arguments = self._epoch, project.log, project.args
         if goes_on and self.project.calls.decide("needSaveModel", *arguments):
             held = self.project.calls.decide("holdThisCheckpoint", *arguments)
-            self._collect("train")
-            self._write_row()
+            self._rows.collect("train")
+            self._rows.write(self.progress)
             self.phase, number = Phase.SAVED, self._num_scheduled
             self._num_scheduled += 1  # before the save, because the checkpoint has this count
             self._save("scheduled", held=held, scheduled=number)
@@ -532,13 +504,12 @@ class TrainingLoop:
     def _prepare_save(self) -> StateToSave:
         for hook in self._hooks:
             hook.before_save(self)
-        if self._writer is not None:
-            self._writer.sync()
+        self._rows.sync()
         return StateToSave(
             parts=self._frozen or self._parts(),
             progress=self.progress,
             held=self._holds,
-            metrics={} if self._frozen else self._results,
+            metrics={} if self._frozen else self._rows.results,
             inexact=self.inexact,
         )
 
@@ -568,9 +539,7 @@ class TrainingLoop:
             "phase": int(self.phase),
             "epoch": self._epoch,
             "finished": self.finished,
-            "log_rows": self._log_rows.state_dict(),
-            "row": self._row,
-            "results": self._results,
+            "rows": self._rows.state_dict(),
             "num_scheduled": self._num_scheduled,
             "inexact": self.inexact,
         }
@@ -582,18 +551,17 @@ class TrainingLoop:
         if self._state is not None:
             self._load_position(self._state[LOOP])
         self._begun_at = time.monotonic() - self.progress.seconds
-        if self._records is not None and self.ranks.is_main:
-            durable.make_folders(self._records, below=self._records.parent)
-            path = self._records / f"{self._session}.jsonl"
-            self._writer = RecordsWriter(path, session=self._session, start_step=self.progress.step)
+        if self._records is not None:
+            self._rows.open(self._records, self._session, start_step=self.progress.step)
+        if self._row_alarm.is_by_clock:
+            self.note_inexact("wall clock: rows come at an interval of time")
         for hook in self._hooks:
             hook.on_start(self)
 
     def _load_position(self, state: Mapping[str, Any]) -> None:
         self.progress.load_state_dict(state["progress"])
         self.phase, self._epoch = Phase(state["phase"]), state["epoch"]
-        self._log_rows.load_state_dict(state["log_rows"])
-        self._row, self._results = dict(state["row"]), dict(state["results"])
+        self._rows.load_state_dict(state["rows"])
         self._num_scheduled, self._is_saved = state["num_scheduled"], True
         # A run that was killed between its last save and its end has nothing left to do.
         self.finished = state["finished"] and not self._was_finished
@@ -652,9 +620,11 @@ class TrainingLoop:
                 value._opt_called = True  # type: ignore[attr-defined]
 
     def _abort(self, error: BaseException) -> None:
-        """Lets the project know of the error that ends it; nothing is saved."""
+        """Lets the project know of the error that ends it; nothing is saved. The default of ``trainAborting``
+        prints the traceback, which the worker does."""
         try:
-            self.project.life_cycle.trainAborting(error)
+            if self.project.calls.defines("trainAborting"):
+                self.project.life_cycle.trainAborting(error)
         except Exception as other:  # noqa: BLE001  - the first error is reported
             error.add_note(f"trainAborting raised {type(other).__name__}: {other}")
 
@@ -666,7 +636,7 @@ class TrainingLoop:
             self._batches.close,
             self._checkpointer.finish if failure is None else self._checkpointer.finish_after_failure,
             partial(self.project.calls.after, "AAll"),
-            self._close_records,
+            self._rows.close,
             *(partial(hook.on_stop, self, reason) for hook in self._hooks),
         ]
         errors = []
@@ -678,35 +648,3 @@ class TrainingLoop:
         self.publish("ended")
         if errors and failure is None:
             raise errors[0]
-
-    def _close_records(self) -> None:
-        if self._writer is not None:
-            try:
-                self._writer.close()
-            except OSError as error:
-                print(f"the last records could not be written: {error}", flush=True)
-            self._writer = None
-
-
-class _Alarm:
-    """When an interval is due next: at a step, at a batch of the epoch, or at a time of the clock."""
-
-    def __init__(self, interval: Interval) -> None:
-        self._interval = interval
-        self.step = self.batch = NEVER
-        self.second = math.inf
-
-    def schedule(self, progress: Progress, num_batches: int, now: float) -> None:
-        """Schedules the next time after this position, unless it is still to come."""
-        interval = self._interval
-        if interval.steps:
-            self.step = interval.next_step(progress.step, 1)
-        elif interval.seconds:
-            self.second = now + interval.seconds if not now < self.second < math.inf else self.second
-        elif num_batches:  # not in steps: a batch may be skipped
-            before = progress.epoch * num_batches
-            self.batch = interval.next_step(before + progress.batch, num_batches) - before
-
-    def is_due(self, progress: Progress, now: float) -> bool:
-        """Whether it is due."""
-        return progress.step >= self.step or progress.batch >= self.batch or now >= self.second

@@ -58,9 +58,16 @@ def shut_down(loader: Any, iterator: Any) -> None:
             loader._iterator = None  # else the loader would use them again
 
 
+def link_worker_processes(loader: Any) -> None:
+    """Makes the workers of a DataLoader that the project iterates die with this process, and ignore its
+    signals."""
+    if _forks_workers(loader):
+        loader.worker_init_fn = functools.partial(_initialize_worker, os.getpid(), loader.worker_init_fn)
+
+
 @contextmanager
 def _linked_worker_processes(loader: Any) -> Iterator[None]:
-    if not isinstance(loader, DataLoader) or not loader.num_workers or not _is_forked(loader):
+    if not _forks_workers(loader):
         yield
         return
     own = loader.worker_init_fn
@@ -71,7 +78,9 @@ def _linked_worker_processes(loader: Any) -> Iterator[None]:
         loader.worker_init_fn = own
 
 
-def _is_forked(loader: DataLoader[Any]) -> bool:
+def _forks_workers(loader: Any) -> bool:
+    if not isinstance(loader, DataLoader) or not loader.num_workers:
+        return False
     context: Any = loader.multiprocessing_context
     set_before = context.get_start_method() if context else multiprocessing.get_start_method(allow_none=True)
     return (set_before or multiprocessing.get_all_start_methods()[0]) == "fork"
