@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from roost.base.errors import STOPPED_EXIT_CODE, NotFound
 from roost.base.system import process_title, spin_limit
 from roost.base.system.worker_protocol import EARLY_STOP, OUT_OF_MEMORY
-from roost.package.kinds import TaskKind
+from roost.package.kinds import PackageKind, TaskKind
 from roost.worker import worker_output, worker_signals
 from roost.worker.debug.breakpoints import Debugger
 from roost.worker.final_report import FinalReport
@@ -136,12 +136,17 @@ def _train(path: str, number: int) -> str:
 
     package = PackageFolder.open(path)
     live_progress.reset(package.progress)
-    from roost.worker.train_task import train  # imports torch, a second or two
-
     session = next((one for one in package.sessions() if one.number == number), None)
     if session is None:
         raise NotFound(f"there is no session {number}", where=package.path)
-    return train(package, session, stop)
+    # Either import loads torch, a second or two.
+    if PackageKind.of(package.request) is PackageKind.DLNEST:
+        from roost.worker import dlnest_task
+
+        return dlnest_task.train(package, session, stop)
+    from roost.worker import train_task
+
+    return train_task.train(package, session, stop)
 
 
 def _report_failure(error: BaseException, path: str, task: str) -> FailureReport:

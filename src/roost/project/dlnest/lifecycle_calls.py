@@ -24,6 +24,10 @@ class LifeCycleCalls:
         self._life_cycle, self._ranks = life_cycle, ranks
         self._said: set[str] = set()
 
+    def defines(self, name: str) -> bool:
+        """Whether the project or a plugin defines a method."""
+        return self._defined(name) is not None
+
     def before(self, name: str, *, this_rank_only: bool = False) -> bool:
         """Calls a method such as "BTrain" and returns whether the part follows: False if it returned "Skip".
 
