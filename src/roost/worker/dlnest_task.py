@@ -20,6 +20,7 @@ from roost.package.setting_locations import setting_locations
 from roost.project import builtin_hooks
 from roost.project.device_choice import choose_device
 from roost.project.dlnest import run_state
+from roost.project.dlnest.project_classes import load_classes
 from roost.project.dlnest.project_loading import load_project
 from roost.project.dlnest.training_loop import FINISHED, TrainingLoop
 from roost.train.checkpointing.checkpoints import Checkpoints
@@ -83,6 +84,7 @@ def build_loop(
         asynchronous=False,
         ranks=ranks,
     )
+    load_classes(package, settings)  # before the state is read, which may have pickled objects of them
     manifest, states, lines = run_state.read(checkpoints, ranks, id=session.checkpoint)
     for line in lines:
         print(line, flush=True)
