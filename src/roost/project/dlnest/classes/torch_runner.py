@@ -22,6 +22,8 @@ _KINDS: dict[str, type] = {"optimizer": Optimizer, "scheduler": LRScheduler, "sc
 _REGISTERED = "_registered_modules"
 _OWN = {*ProjectObject.__annotations__, _REGISTERED}
 """Attributes of roost."""
+_MOST_ENTRIES = 1000
+"""A larger list or dict is data, which takes too long to search at each save."""
 
 
 class RunnerBaseTorch(RunnerBase):
@@ -130,7 +132,7 @@ def _attributes(runner: RunnerBaseTorch) -> Iterator[tuple[str, Any]]:
     while waiting:
         name, one = waiting.popleft()
         yield name, one
-        if isinstance(one, list | tuple | dict) and id(one) not in seen:
+        if isinstance(one, list | tuple | dict) and len(one) <= _MOST_ENTRIES and id(one) not in seen:
             seen.add(id(one))
             items = one.items() if isinstance(one, Mapping) else enumerate(one)
             waiting.extend((f"{name}.{key}", inner) for key, inner in items)
