@@ -190,7 +190,10 @@ def next_session(package: PackageFolder, request: ContinueRequest) -> NextSessio
 
 
 def finished_note(package: PackageFolder) -> str:
-    """Returns the note that a run is finished, with the setting that would prolong it."""
+    """Returns the note that a run is finished, with the way to prolong it."""
+    if PackageKind.of(package.request) is PackageKind.DLNEST:
+        path = shlex.quote(str(package.path))
+        return f"the run is finished; `roost continue {path}` trains at least one more epoch"
     return f"the run is finished, there is nothing to do; to continue, {raise_limit_fix(package)}"
 
 

@@ -2,6 +2,7 @@
 
 project_loading: the project of a package, built in the contract's order
 classes: the base classes of a project
+project_classes: the classes of a project
 generations: the versions of the contract, recognised by constructors
 module_loading: the project's files as modules
 import_names: the names by which a project imports the classes
