@@ -188,7 +188,7 @@ class RunState:
             "attributes": self._attributes.state_dict(),
         }
         if not self.ranks.is_main:
-            own["project"] = {name: project[name] for name in OWN_OF_RANK}
+            own["project"] = {name: project[name] for name in OWN_OF_RANK if name in project}
         return {
             PROJECT: SavedPart(project),
             LOOP: SavedPart(self._loop_state()),

@@ -408,9 +408,7 @@ class TrainingLoop:
         self.state.phase = LoopPhase.VALIDATION
         self._rows.collect("train")
         if self.checkpoints is not None and not self.ranks.are_several:
-            self._frozen = {
-                name: SavedPart(run_state.host_copy(one.state)) for name, one in self.state.parts().items()
-            }
+            self._frozen = self._copied_parts()
         self.state.show(validating=True)
         self.publish("validating")
         if calls.before("BValidation"):
@@ -426,6 +424,17 @@ class TrainingLoop:
         self.state.show()
         for hook in self._hooks:
             hook.on_eval(self, self._rows.results)
+
+    def _copied_parts(self) -> dict[str, SavedPart] | None:
+        """Returns a copy of the state; None if an object of the project cannot be copied: then a stop waits
+        for the end of the validation."""
+        try:
+            return {
+                name: SavedPart(run_state.host_copy(one.state)) for name, one in self.state.parts().items()
+            }
+        except TypeError as error:
+            print(f"a validation is not interrupted, as the state cannot be copied: {error}", flush=True)
+            return None
 
     def _validate_batches(self) -> None:
         project, calls = self.project, self.project.calls
