@@ -12,6 +12,7 @@ from roost.config.dlnest.dlnest_settings import DlnestSettings, parse_dlnest_set
 from roost.package import environment
 from roost.package.checkpoints import checkpoint
 from roost.package.checkpoints.checkpoint import Manifest
+from roost.package.checkpoints.pickled_values import Pickles
 from roost.package.checkpoints.retention import policy_from_settings
 from roost.package.live_progress import ProgressFile
 from roost.package.package import PackageFolder
@@ -77,12 +78,15 @@ def build_loop(
 ) -> TrainingLoop | None:
     """Loads the project and returns its loop, which continues from a checkpoint if there is one. None if the
     project's BAll returned "Skip": then nothing is done."""
+    load_classes(package, settings)  # before the checkpoint, which may have pickled objects of them
     checkpoints = Checkpoints(
         package,
-        policy_from_settings(settings.checkpoint),
+        # Saves within an epoch do not push the project's own out of the fast track.
+        policy_from_settings(settings.checkpoint, only_scheduled=True),
         session=session.number,
         asynchronous=False,
         ranks=ranks,
+        pickles=Pickles.of(trust=session.request.trust),
     )
     load_classes(package, settings)  # before the state is read, which may have pickled objects of them
     manifest, states, lines = run_state.read(checkpoints, ranks, id=session.checkpoint)

@@ -34,7 +34,7 @@ OWN_OF_RANK = ("life_cycle", "dataset", "log_dict")
 """What a rank other than 0 saves of its project: its weights are those of rank 0."""
 
 
-class Phase(enum.IntEnum):
+class LoopPhase(enum.IntEnum):
     """The position within an epoch, in order. A checkpoint is saved at one of these."""
 
     EPOCH = 0
@@ -142,7 +142,7 @@ class RunState:
         self.project, self.ranks = project, project.ranks
         self._saved, self._was_finished = saved, was_finished
         self._seed, self._has_own_seed = seed, has_own_seed and not self.ranks.is_main
-        self.progress, self.phase = Progress(), Phase.EPOCH
+        self.progress, self.phase = Progress(), LoopPhase.EPOCH
         self.epoch = 0
         """The number of the epoch, from 0; `progress` counts the ended ones."""
         self.finished = False
@@ -183,12 +183,12 @@ class RunState:
         project = self.project.save_dict()
         own = {
             "rng": seeding.rng_state(),
-            "pass": self.batches.state() if self.phase is Phase.STEP else None,
+            "pass": self.batches.state() if self.phase is LoopPhase.STEP else None,
             "loaders": [own_state(one) for one in self._loaders],
             "attributes": self._attributes.state_dict(),
         }
         if not self.ranks.is_main:
-            own["project"] = {name: project[name] for name in OWN_OF_RANK}
+            own["project"] = {name: project[name] for name in OWN_OF_RANK if name in project}
         return {
             PROJECT: SavedPart(project),
             LOOP: SavedPart(self._loop_state()),
@@ -216,12 +216,12 @@ class RunState:
             return
         state = self._saved[LOOP]
         self.progress.load_state_dict(state["progress"])
-        self.phase, self.epoch = Phase(state["phase"]), state["epoch"]
+        self.phase, self.epoch = LoopPhase(state["phase"]), state["epoch"]
         self.rows.load_state_dict(state["rows"])
         self.num_scheduled = state["num_scheduled"]
         # A run that was killed between its last save and its end has nothing left to do.
         self.finished = state["finished"] and not self._was_finished
-        self.must_train = self._was_finished and self.phase is Phase.SAVED
+        self.must_train = self._was_finished and self.phase is LoopPhase.SAVED
         earlier = [reason for reason in state["inexact"] if reason not in self.inexact]
         if earlier and self.ranks.is_main:
             print(f"inexact in earlier sessions: {'; '.join(earlier)}", flush=True)
@@ -235,7 +235,7 @@ class RunState:
             CheckpointError: The checkpoint does not say where this rank is within the epoch.
         """
         own = self._saved[rank_part(self.ranks)] if self._saved is not None else None
-        if self.phase is not Phase.EPOCH:
+        if self.phase is not LoopPhase.EPOCH:
             self.show()
             self.project.calls.before("BOneEpoch")
         self._attributes.begin()
@@ -244,11 +244,11 @@ class RunState:
             self._note_taken_steps()
         if own:
             self._attributes.load_state_dict(own["attributes"])
-        if own and self.phase is Phase.STEP:
+        if own and self.phase is LoopPhase.STEP:
             epoch = self.epoch if self.ranks.are_several else None
             self.batches.resume(own["pass"], self.progress.batch, epoch=epoch)
             self._attributes.load_state_dict(own["attributes"])  # a set may have generators of its own
-        elif self.phase is Phase.STEP:
+        elif self.phase is LoopPhase.STEP:
             raise CheckpointError(
                 "the checkpoint was saved within an epoch, by fewer ranks: this one has no place in its data",
                 fix="continue with as many ranks as before, or from a checkpoint at the end of an epoch: "
@@ -256,7 +256,7 @@ class RunState:
             )
         if own:
             for loader, state in zip(self._loaders, own["loaders"], strict=True):
-                is_within = self.phase is Phase.STEP and loader is self.project.train_loader
+                is_within = self.phase is LoopPhase.STEP and loader is self.project.train_loader
                 restore_own_state(loader, state, generators_only=is_within)
             for reason in seeding.set_rng_state(own["rng"]):
                 self.note_inexact(reason)

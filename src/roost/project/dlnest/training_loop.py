@@ -21,7 +21,7 @@ from roost.project.dlnest import run_state
 from roost.project.dlnest.epoch_batches import END
 from roost.project.dlnest.interval_alarm import IntervalAlarm
 from roost.project.dlnest.project_loading import DlnestProject
-from roost.project.dlnest.run_state import Phase, RunState, SavedPart
+from roost.project.dlnest.run_state import LoopPhase, RunState, SavedPart
 from roost.train.checkpointing.checkpointer import Checkpointer, StateToSave
 from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.checkpointing.late_copies import LateCopies
@@ -240,7 +240,7 @@ class TrainingLoop:
     def _run_epoch(self) -> None:
         """Runs one epoch, or the rest of the epoch from which the session continues."""
         first, calls = self.state.phase, self.project.calls
-        if first is Phase.EPOCH:
+        if first is LoopPhase.EPOCH:
             self.state.epoch = self.progress.epoch
             self.state.show()
             self.publish("training")
@@ -248,20 +248,20 @@ class TrainingLoop:
                 calls.after("AOneEpoch")
                 return
             self._begin_pass()
-        validates = first is Phase.VALIDATION
-        if first <= Phase.STEP:
+        validates = first is LoopPhase.VALIDATION
+        if first <= LoopPhase.STEP:
             self._train_batches()
             validates = self._end_batches()
         if validates:
             self._validate()
-        if first <= Phase.VALIDATION:
+        if first <= LoopPhase.VALIDATION:
             self._save_model()
-        self.state.phase = Phase.EPOCH  # from now on; a checkpoint that was saved has the phase SAVED
+        self.state.phase = LoopPhase.EPOCH  # from now on; a checkpoint that was saved has the phase SAVED
         calls.after("ASaveModel")
         calls.after("AOneEpoch")
 
     def _begin_pass(self) -> None:
-        self.state.phase, self._rows.results = Phase.STEP, {}
+        self.state.phase, self._rows.results = LoopPhase.STEP, {}
         self.state.batches.begin(epoch=self.state.epoch if self.ranks.are_several else None)
         self._schedule(time.monotonic())
 
@@ -405,12 +405,10 @@ class TrainingLoop:
         """Validates. A stop drops the validation and saves the state before it, so the next session begins it
         again. Several ranks end it first: they need not have the same number of batches in it."""
         project, calls = self.project, self.project.calls
-        self.state.phase = Phase.VALIDATION
+        self.state.phase = LoopPhase.VALIDATION
         self._rows.collect("train")
         if self.checkpoints is not None and not self.ranks.are_several:
-            self._frozen = {
-                name: SavedPart(run_state.host_copy(one.state)) for name, one in self.state.parts().items()
-            }
+            self._frozen = self._copied_parts()
         self.state.show(validating=True)
         self.publish("validating")
         if calls.before("BValidation"):
@@ -426,6 +424,17 @@ class TrainingLoop:
         self.state.show()
         for hook in self._hooks:
             hook.on_eval(self, self._rows.results)
+
+    def _copied_parts(self) -> dict[str, SavedPart] | None:
+        """Returns a copy of the state; None if an object of the project cannot be copied: then a stop waits
+        for the end of the validation."""
+        try:
+            return {
+                name: SavedPart(run_state.host_copy(one.state)) for name, one in self.state.parts().items()
+            }
+        except TypeError as error:
+            print(f"a validation is not interrupted, as the state cannot be copied: {error}", flush=True)
+            return None
 
     def _validate_batches(self) -> None:
         project, calls = self.project, self.project.calls
@@ -469,12 +478,12 @@ class TrainingLoop:
             held = self.project.calls.decide("holdThisCheckpoint", *arguments)
             self._rows.collect("train")
             self._rows.write(self.progress)
-            self.state.phase, number = Phase.SAVED, self.state.num_scheduled
+            self.state.phase, number = LoopPhase.SAVED, self.state.num_scheduled
             self.state.num_scheduled += 1  # before the save, because the checkpoint has this count
             self._save("scheduled", held=held, scheduled=number)
             if self._is_saved:
                 self._stop_if_requested()
-        self.state.phase = Phase.SAVED
+        self.state.phase = LoopPhase.SAVED
 
     def _save(
         self, reason: str, *, held: bool = False, scheduled: int | None = None, is_last: bool = False
@@ -503,7 +512,7 @@ class TrainingLoop:
         self.state.load_position()
         self._begun_at = time.monotonic() - self.progress.seconds
         if self._records is not None:
-            self._rows.open(self._records, self._session, start_step=self.progress.step)
+            self._rows.begin(self._records, self._session, start_step=self.progress.step)
         if self._row_alarm.is_by_clock:
             self.note_inexact("wall clock: rows come at an interval of time")
         for hook in self._hooks:
