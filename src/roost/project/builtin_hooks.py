@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from roost.base.errors import ContractError
+from roost.config.run_settings import RunSettings
 from roost.config.settings import Settings
 from roost.package.checkpoints.retention import policy_from_settings
 from roost.package.package import PackageFolder
@@ -65,7 +66,7 @@ def training_hooks(
         *_schedule(stepper),
         *_test(settings, loaders, records),
         *_validation(settings, stepper, loaders),
-        *(_mirrors(settings, package) if ranks.is_main else []),
+        *(mirror_hooks(settings, package) if ranks.is_main else []),
     ]
 
 
@@ -120,7 +121,8 @@ def _profile(settings: Settings, package: PackageFolder, session: int) -> Iterat
         )
 
 
-def _mirrors(settings: Settings, package: PackageFolder) -> Iterator[Hook]:
+def mirror_hooks(settings: RunSettings, package: PackageFolder) -> Iterator[Hook]:
+    """Yields the hook of the mirrors, if any is on."""
     asked = enabled_mirrors(settings.mirrors, where=setting_locations(package))
     if asked:
         # Unresolved settings: values from environment variables must not leave this machine.

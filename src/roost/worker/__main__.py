@@ -26,7 +26,7 @@ from roost.base.errors import STOPPED_EXIT_CODE, NotFound
 from roost.base.system import process_title, spin_limit
 from roost.base.system.collector_pause import paused_collector
 from roost.base.system.worker_protocol import EARLY_STOP, OUT_OF_MEMORY
-from roost.package.kinds import TaskKind
+from roost.package.kinds import PackageKind, TaskKind
 from roost.worker import worker_output, worker_signals
 from roost.worker.debug.breakpoints import Debugger
 from roost.worker.final_report import FinalReport
@@ -138,13 +138,19 @@ def _train(path: str, number: int) -> str:
 
     package = PackageFolder.open(path)
     live_progress.reset(package.progress)
-    with paused_collector():
-        from roost.worker.train_task import train  # imports torch, a second or two
-
     session = next((one for one in package.sessions() if one.number == number), None)
     if session is None:
         raise NotFound(f"there is no session {number}", where=package.path)
-    return train(package, session, stop)
+    # Either import loads torch, a second or two.
+    if PackageKind.of(package.request) is PackageKind.DLNEST:
+        with paused_collector():
+            from roost.worker import dlnest_task
+
+        return dlnest_task.train(package, session, stop)
+    with paused_collector():
+        from roost.worker import train_task
+
+    return train_task.train(package, session, stop)
 
 
 def _report_failure(error: BaseException, path: str, task: str) -> FailureReport:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from roost.base.system import cpu_cores
-from roost.config.settings import Settings
+from roost.config.run_settings import RunSettings
 from roost.train.accelerators.registry import accelerator_of
 
 _VARIABLE = "CUBLAS_WORKSPACE_CONFIG"
@@ -21,7 +21,7 @@ _NEVER, _WARN = 0, 1
 _THREADS_VARIABLE = "OMP_NUM_THREADS"
 
 
-def apply(settings: Settings, *, device: str, first: Mapping[str, Any] | None) -> None:
+def apply(settings: RunSettings, *, device: str, first: Mapping[str, Any] | None) -> None:
     """Sets threads, kernels and precisions of this process according to `determinism`:
 
     - off: cuDNN benchmarks its kernels and takes the fastest; TF32 is allowed.
@@ -36,7 +36,7 @@ def apply(settings: Settings, *, device: str, first: Mapping[str, Any] | None) -
     before CUDA starts, because cuBLAS reads its environment variable at that moment.
 
     Args:
-        settings: Settings of the run.
+        settings: RunSettings of the run.
         device: Device of the run.
         first: environment.json of the run's first session; None in that session.
     """
@@ -80,7 +80,7 @@ def inexact_reasons(device: str) -> list[str]:
     return []
 
 
-def _set_threads(settings: Settings, before: Mapping[str, Any]) -> None:
+def _set_threads(settings: RunSettings, before: Mapping[str, Any]) -> None:
     """Sets the threads of one operation: as configured, else as in the run's first session, because another
     number of threads sums in another order; in that session as many as there are usable cores.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import torch
@@ -13,7 +13,7 @@ from roost.base import durable
 from roost.base.system import cpu_wait
 from roost.base.system.worker_protocol import DEADLINE_VARIABLE, EARLY_STOP
 from roost.base.text.timestamps import parse_timestamp
-from roost.config.settings import Settings
+from roost.config.run_settings import RunSettings
 from roost.package import environment
 from roost.package.checkpoints import checkpoint
 from roost.package.package import PackageFolder
@@ -54,9 +54,9 @@ def train(package: PackageFolder, session: Session, stop: StopSignals) -> str:
         rank_join.require_same_run(package, ranks)
         trainer = build_trainer(package, session, project, device, ranks)
         if ranks.is_main:
-            strategy = _strategy(session, ranks)
+            strategy = strategy_of(session, ranks)
             record_stack(package, trainer, device, settings, first, strategy=strategy, id=session.checkpoint)
-        for reason in [*_inexact_reasons(session), *torch_settings.inexact_reasons(device)]:
+        for reason in [*inexact_reasons(session), *torch_settings.inexact_reasons(device)]:
             trainer.note_inexact(reason)
         if ranks.is_main and (busy := cpu_wait.format_busy(cpu_wait.read(), threads=torch.get_num_threads())):
             print(busy, flush=True)
@@ -78,7 +78,7 @@ def build_trainer(
         device=device,
         begins=begins,
         ranks=ranks,
-        strategy=_strategy(session, ranks),
+        strategy=strategy_of(session, ranks),
     )
     if experiment.began_with and ranks.is_main:
         initial_weights.write(package.path, experiment.began_with)
@@ -86,19 +86,25 @@ def build_trainer(
         experiment.hooks.append(Initialize(package))
     if session.request.reserved_mb is not None:
         experiment.hooks.append(CardLimit(session.request.reserved_mb, device, is_rank=ranks.are_several))
-    if (ends := os.environ.get(DEADLINE_VARIABLE)) is not None:
-        started = float(session.recorded.started or time.time())
-        experiment.hooks.append(TimeLimit(parse_timestamp(ends, setting=DEADLINE_VARIABLE), started))
+    experiment.hooks.extend(time_limits(session))
     return trainer_assembly.assemble(experiment, package, session=session.number)
 
 
-def _strategy(session: Session, ranks: Ranks) -> str:
+def time_limits(session: Session) -> list[TimeLimit]:
+    """Returns the hook that ends the session before the time limit of its supervisor, if there is one."""
+    if (ends := os.environ.get(DEADLINE_VARIABLE)) is None:
+        return []
+    started = float(session.recorded.started or time.time())
+    return [TimeLimit(parse_timestamp(ends, setting=DEADLINE_VARIABLE), started)]
+
+
+def strategy_of(session: Session, ranks: Ranks) -> str:
     """Returns how the ranks share the work. Ranks of a foreign launcher use DDP if the request names none."""
     requested = str(session.request.strategy or "single")
     return "ddp" if requested == "single" and ranks.are_several else requested
 
 
-def _inexact_reasons(session: Session) -> list[str]:
+def inexact_reasons(session: Session) -> list[str]:
     """Returns why the run is inexact from this session on, as recorded by the operation that requested it."""
     reasons = [str(reason) for reason in session.request.inexact or []]
     if session.request.force and not reasons:
@@ -106,11 +112,20 @@ def _inexact_reasons(session: Session) -> list[str]:
     return reasons
 
 
+class StackObserver(Protocol):
+    """A training that records why it is not exact: a `Trainer` or a `TrainingLoop`."""
+
+    @property
+    def ranks(self) -> Ranks: ...
+
+    def note_inexact(self, reason: str) -> None: ...
+
+
 def record_stack(
     package: PackageFolder,
-    trainer: Trainer,
+    trainer: StackObserver,
     device: str,
-    settings: Settings,
+    settings: RunSettings,
     first: dict[str, Any] | None,
     *,
     strategy: str = "single",

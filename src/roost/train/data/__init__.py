@@ -8,6 +8,7 @@ plans: batch plans, the order of the samples.
 fetch: the batch for given indices, with seeded random numbers.
 sequential_batches: the base of batches without random access.
 stream: batches of iterable sets and of `Sampled`.
+loader_parts: set, samplers, generators and workers of a loader of the user.
 external_loader: batches of a loader of the user, such as torch's DataLoader.
 workers: loader workers and their shared memory.
 arrays: `Arrays`, a set of the rows of arrays.

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import copy
-import functools
 import itertools
-import multiprocessing
-import os
 import sys
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from roost.base.errors import CheckpointError, ConfigError, ContractError
+from roost.train.data import loader_parts
 from roost.train.data.batch_sizes import count_samples
 from roost.train.data.plans.batch_plan import format_epoch_length
 from roost.train.data.sequential_batches import SequentialBatches, SizedBatch, empty_pass_error
-from roost.train.data.workers import loader_worker
 from roost.train.data.workers.stream_shard import is_stateful
 from roost.train.step import seeding
 
@@ -66,9 +62,9 @@ class ExternalLoader(SequentialBatches):
         self.num_workers = getattr(loader, "num_workers", 0)
         self._seed = seeding.mix(seed, "foreign", rank)
         self._is_stateful = is_stateful(loader) and not _state_is_only_a_count(loader)
-        self._disable_persistent_workers()
+        loader_parts.disable_persistent_workers(loader, self.display_name)
         # iter() resets a DataLoader, but not its parts; its state_dict() would start its workers.
-        parts = self._parts[1:] if isinstance(loader, DataLoader) else [loader]
+        parts = loader_parts.parts(loader)[1:] if isinstance(loader, DataLoader) else [loader]
         with seeding.isolated(devices=False):
             self._initial_states = [
                 (part, copy.deepcopy(part.state_dict())) for part in parts if is_stateful(part)
@@ -80,18 +76,6 @@ class ExternalLoader(SequentialBatches):
         self._iterator: Iterator[Any] = iter(())
         """The iterator of the training."""
         self._number, self._num_drawn = 0, 0
-
-    def _disable_persistent_workers(self) -> None:
-        """Persistent workers keep drawing from their position, and the first pass of a process begins
-        differently from the others: no pass could be restored."""
-        if not getattr(self.loader, "persistent_workers", False):
-            return
-        print(
-            f"{self.display_name}: persistent_workers is ignored, each pass starts its own workers: "
-            "persistent ones could not be restored to a position",
-            flush=True,
-        )
-        object.__setattr__(self.loader, "persistent_workers", False)  # torch forbids a plain assignment
 
     def describe(self) -> str:
         length = "" if self.num_batches is None else f", {format_epoch_length(self.num_batches)}"
@@ -113,8 +97,8 @@ class ExternalLoader(SequentialBatches):
 
     def close(self) -> None:
         """Ends the loader's workers."""
-        self._shut_down(self._iterator)
-        self._shut_down(getattr(self.loader, "_iterator", None))
+        loader_parts.shut_down(self.loader, self._iterator)
+        loader_parts.shut_down(self.loader, getattr(self.loader, "_iterator", None))
 
     # ---- drawing ----------------------------------------------------------------------------------------
 
@@ -138,7 +122,7 @@ class ExternalLoader(SequentialBatches):
             self._resume_point, self._state_is_current = self._newest_point(), False
             raise
         finally:
-            self._shut_down(self._iterator)
+            loader_parts.shut_down(self.loader, self._iterator)
 
     def _start_next_pass(self) -> None:
         if not self._num_drawn:
@@ -147,7 +131,7 @@ class ExternalLoader(SequentialBatches):
         self._iterator = self._start_pass(self._number)
 
     def _restore(self, state: Mapping[str, Any] | None) -> None:
-        self._shut_down(self._iterator)
+        loader_parts.shut_down(self.loader, self._iterator)
         if state is None:
             self._number, self._num_drawn = 0, 0
             self._iterator = self._start_pass(0, self._initial_states)
@@ -175,7 +159,7 @@ class ExternalLoader(SequentialBatches):
                         return
                     yield _sized(value)
             finally:
-                self._shut_down(iterator)
+                loader_parts.shut_down(self.loader, iterator)
 
     @contextmanager
     def _preserved_position(self) -> Iterator[None]:
@@ -184,7 +168,7 @@ class ExternalLoader(SequentialBatches):
             yield
             return
         whole = copy.deepcopy(self._state()) if self._is_stateful else None
-        generators = [(one, one.get_state()) for one in self._generators]
+        generators = [(one, one.get_state()) for one in loader_parts.generators(self.loader)]
         parts = [(part, copy.deepcopy(part.state_dict())) for part, _ in self._initial_states]
         try:
             yield
@@ -199,10 +183,10 @@ class ExternalLoader(SequentialBatches):
 
     def _start_pass(self, number: int, states: Sequence[tuple[Any, Any]] = ()) -> Iterator[Any]:
         """Returns an iterator of the loader for pass ``number``, after loading ``states`` into its parts."""
-        for part in self._parts:
+        for part in loader_parts.parts(self.loader):
             if hasattr(part, "set_epoch"):
                 part.set_epoch(number)
-        for index, generator in enumerate(self._generators):
+        for index, generator in enumerate(loader_parts.generators(self.loader)):
             generator.manual_seed(seeding.mix(self._seed, number, "generator", index))
         # The seed of the first batch: a sampler draws its order at iter(), or at its first index, which is
         # drawn here when a pass is resumed, and with the first batch when it begins.
@@ -216,8 +200,7 @@ class ExternalLoader(SequentialBatches):
                     )
                 # Before iter(): workers that it starts would not get the state.
                 part.load_state_dict(copy.deepcopy(state))
-            with _linked_worker_processes(self.loader):
-                return iter(self.loader)
+            return loader_parts.start_pass(self.loader)
 
     def _next_batch(self, iterator: Iterator[Any], number: int, batch: int) -> Any:
         with seeding.isolated(seeding.mix(self._seed, number, batch), devices=False):
@@ -226,25 +209,6 @@ class ExternalLoader(SequentialBatches):
             except Exception as error:
                 error.add_note(f"while drawing batch {batch} of pass {number} of {self.display_name}")
                 raise
-
-    @property
-    def _parts(self) -> list[Any]:
-        """The loader, and its set and samplers if it has them."""
-        own = [getattr(self.loader, name, None) for name in ("dataset", "sampler", "batch_sampler")]
-        parts = [self.loader, *own, getattr(own[-1], "sampler", None)]
-        return list({id(part): part for part in parts if part is not None}.values())
-
-    @property
-    def _generators(self) -> list[torch.Generator]:
-        found = [getattr(part, "generator", None) for part in self._parts]
-        return list({id(one): one for one in found if isinstance(one, torch.Generator)}.values())
-
-    def _shut_down(self, iterator: Any) -> None:
-        """Ends the workers of a DataLoader's iterator now, not at garbage collection."""
-        if hasattr(iterator, "_shutdown_workers"):
-            iterator._shutdown_workers()
-            if self.loader._iterator is iterator:
-                self.loader._iterator = None  # else the loader would use them again
 
     def _state(self) -> dict[str, Any]:
         own = self.loader.state_dict() if self._is_stateful else None
@@ -267,32 +231,6 @@ def _state_is_only_a_count(loader: Any) -> bool:
     return (
         isinstance(loader, DataLoader) and isinstance(dataset, IterableDataset) and not is_stateful(dataset)
     )
-
-
-@contextmanager
-def _linked_worker_processes(loader: Any) -> Iterator[None]:
-    """Makes workers that a DataLoader starts inside die with this process, and ignore its signals."""
-    if not isinstance(loader, DataLoader) or not loader.num_workers or not _is_forked(loader):
-        yield
-        return
-    own = loader.worker_init_fn
-    loader.worker_init_fn = functools.partial(_initialize_worker, os.getpid(), own)
-    try:
-        yield
-    finally:
-        loader.worker_init_fn = own
-
-
-def _is_forked(loader: DataLoader[Any]) -> bool:
-    context: Any = loader.multiprocessing_context
-    set_before = context.get_start_method() if context else multiprocessing.get_start_method(allow_none=True)
-    return (set_before or multiprocessing.get_all_start_methods()[0]) == "fork"
-
-
-def _initialize_worker(parent: int, own: Callable[[int], None] | None, number: int) -> None:
-    loader_worker.initialize_process(parent)
-    if own is not None:
-        own(number)
 
 
 def _torchdata_nodes(value: Any) -> Any:

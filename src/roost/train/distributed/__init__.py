@@ -8,6 +8,7 @@ lockstep: the same work at the same time outside of steps, such as an evaluation
 rank_consistency: checks that model, data and optimizers are equal on all ranks.
 replicas: broadcasts of weights and buffers (strategy ddp).
 reducer: the all-reduce of gradients during the backward pass (strategy ddp).
+backward_mean: the same for modules in a training loop that is not roost's.
 fsdp: a runner whose weights are sharded over the ranks (strategy fsdp).
 sharded_tensors: tensors of which each rank holds some rows.
 """

@@ -18,7 +18,7 @@ from roost import __version__
 from roost.base.errors import ConfigError, PeerLost, RanksApart, RoostError
 from roost.base.interval import parse_duration
 from roost.base.system.worker_protocol import RENDEZVOUS_VARIABLE
-from roost.config.settings import Settings
+from roost.config.run_settings import RunSettings
 from roost.package.checkpoints import checkpoint
 from roost.package.package import PackageFolder
 from roost.train.accelerators.registry import accelerator_of
@@ -34,12 +34,12 @@ _ANSWER_SECONDS = 1.0
 """How long a rank may take to answer where it is; shorter than the time that is left once one has failed."""
 
 
-def join(this_rank: RankEnvironment | None, settings: Settings, device: str) -> Ranks:
+def join(this_rank: RankEnvironment | None, settings: RunSettings, device: str) -> Ranks:
     """Joins the process group of all ranks. Returns `ALONE` for a single process.
 
     Args:
         this_rank: Rank and world size; None for a single process.
-        settings: Settings of the run.
+        settings: RunSettings of the run.
         device: Device of this rank.
 
     Raises:
@@ -77,13 +77,13 @@ def _store(this_rank: RankEnvironment) -> Store:
 
 
 @contextmanager
-def diagnosing_lost_ranks(ranks: Ranks, settings: Settings, folder: Path) -> Iterator[None]:
+def diagnosing_lost_ranks(ranks: Ranks, settings: RunSettings, folder: Path) -> Iterator[None]:
     """If another rank stops answering inside, finds out which one: every rank that still can reports its code
     location through the store.
 
     Args:
         ranks: All ranks.
-        settings: Settings of the run.
+        settings: RunSettings of the run.
         folder: Folder of the project's code.
 
     Raises:
@@ -108,7 +108,7 @@ def diagnosing_lost_ranks(ranks: Ranks, settings: Settings, folder: Path) -> Ite
 
 
 def _diagnosis(
-    error: BaseException, ranks: Ranks, settings: Settings, folder: Path
+    error: BaseException, ranks: Ranks, settings: RunSettings, folder: Path
 ) -> PeerLost | RanksApart | None:
     """Returns why another rank does not answer; None if that rank reports an error of its own."""
     own = rank_locations.code_location(traceback.extract_tb(error.__traceback__), folder)
@@ -125,7 +125,7 @@ def _diagnosis(
     )
 
 
-def _peer_lost(silent: list[int], settings: Settings) -> PeerLost:
+def _peer_lost(silent: list[int], settings: RunSettings) -> PeerLost:
     subject = f"rank {silent[0]} does" if len(silent) == 1 else f"ranks {', '.join(map(str, silent))} do"
     return PeerLost(f"{subject} not answer: gone, or silent for {settings.rank_timeout} (rank_timeout)")
 

@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from roost.package.checkpoints import checkpoint
+from roost.package.package import PackageFolder
+from roost.project.dlnest.training_loop import TrainingLoop
+from tests.project.dlnest.loops import PROJECT, compare, fingerprint, package, run, stopping
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> PackageFolder:
+    """The uninterrupted run."""
+    made = package(tmp_path_factory.mktemp("whole"))
+    assert run(made) == "finished"
+    return made
+
+
+def test_trains_to_the_end(whole: PackageFolder) -> None:
+    found = fingerprint(whole)
+    assert (found["step"], found["epoch"]) == (43, 4), "one batch was skipped"
+    assert found["best"]["best"] > 0.5
+    assert found["inexact"] == []
+    assert [one.id for one in checkpoint.read_manifests(whole.checkpoints)] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("step", [1, 10, 11, 12, 30])
+def test_a_stop_at_a_step_is_continued_exactly(step: int, whole: PackageFolder, tmp_path: Path) -> None:
+    made = package(tmp_path)
+    assert run(made, stopping("runOneStep", step)) == "enough"
+    assert checkpoint.read_manifests(made.checkpoints)[-1].step == step
+    assert run(made) == "finished"
+    compare(fingerprint(made), fingerprint(whole))
+
+
+@pytest.mark.parametrize("batch", [1, 4, 6])
+def test_an_interrupted_validation_is_run_again(batch: int, whole: PackageFolder, tmp_path: Path) -> None:
+    """The project validates with the batch norm in training mode: its statistics change."""
+    made = package(tmp_path)
+    assert run(made, stopping("validateABatch", 6 + batch)) == "enough"
+    newest = checkpoint.read_manifests(made.checkpoints)[-1]
+    assert (newest.step, newest.epoch, newest.reason) == (21, 2, "signal")
+    assert run(made) == "finished"
+    compare(fingerprint(made), fingerprint(whole))
+
+
+class Killed(BaseException):
+    pass
+
+
+def kill(_: TrainingLoop) -> None:
+    raise Killed
+
+
+def test_a_killed_run_continues_from_the_last_save(whole: PackageFolder, tmp_path: Path) -> None:
+    made = package(tmp_path)
+    for method, number in (
+        ("runOneStep", 5),
+        ("validateABatch", 8),
+        ("runOneStep", 1),
+        ("validationAnalyze", 2),
+    ):
+        with pytest.raises(Killed):
+            run(made, stopping(method, number, kill), save_every=4)
+    assert run(made) == "finished"
+    compare(fingerprint(made), fingerprint(whole))
+
+
+def test_saves_only_within_epochs(tmp_path: Path) -> None:
+    expected = package(tmp_path, saves=False)
+    assert run(expected) == "finished"
+    assert [one.reason for one in checkpoint.read_manifests(expected.checkpoints)] == ["final"]
+    made = package(tmp_path, saves=False)
+    for number in (9, 9, 9):
+        with pytest.raises(Killed):
+            run(made, stopping("runOneStep", number, kill), save_every=7)
+    assert run(made, save_every=7) == "finished"
+    compare(fingerprint(made), fingerprint(expected))
+
+
+def test_workers_and_a_generator_of_the_project(tmp_path: Path) -> None:
+    given = {
+        "Dataset/Dataset.py": (PROJECT / "Dataset/Dataset.py")
+        .read_text()
+        .replace("shuffle=True", "shuffle=True, generator=torch.Generator().manual_seed(4)"),
+        "Model/Runner.py": (PROJECT / "Model/Runner.py")
+        .read_text()
+        .replace(
+            "self.smoothed = 0.0",
+            "self.smoothed, self.numbers = 0.0, __import__('numpy').random.default_rng(1)",
+        )
+        .replace(
+            "self.optimizer.step()", "self.optimizer.step()\n        log['own'] = self.numbers.random()"
+        ),
+    }
+    expected = package(tmp_path, given, num_workers=2)
+    run(expected)
+    made = package(tmp_path, given, num_workers=2)
+    assert run(made, stopping("runOneStep", 14)) == "enough"
+    assert run(made, stopping("validateABatch", 3)) == "enough"
+    assert run(made) == "finished"
+    compare(fingerprint(made), fingerprint(expected))
+
+
+def test_a_finished_run_trains_at_least_one_epoch_more(whole: PackageFolder, tmp_path: Path) -> None:
+    made = package(tmp_path)
+    assert run(made) == "finished"
+    assert run(made) == "finished", "as after a kill between the last save and the end"
+    assert checkpoint.read_manifests(made.checkpoints)[-1].epoch == 4
+    assert run(made, was_finished=True) == "finished"
+    assert checkpoint.read_manifests(made.checkpoints)[-1].epoch == 5
+    longer = package(tmp_path, epochs=5)
+    run(longer)
+    compare(fingerprint(made), fingerprint(longer))
+
+
+def test_a_stop_before_the_first_step_saves_nothing(tmp_path: Path) -> None:
+    made = package(tmp_path)
+    assert run(made, lambda one: one.request_stop("early")) == "early"
+    assert checkpoint.ids(made.checkpoints) == []
+
+
+def test_an_error_is_told_to_the_project(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    calls = """
+    def trainAborting(self, exception):
+        print("aborting:", exception)
+
+    def ATrain(self):
+        print("ATrain")
+
+    def AAll(self):
+        print("AAll")
+"""
+    given = {"LifeCycle.py": (PROJECT / "LifeCycle.py").read_text() + calls}
+    made = package(tmp_path, given)
+
+    def fail(_: TrainingLoop) -> None:
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        run(made, stopping("runOneStep", 13, fail))
+    said = capsys.readouterr().out
+    assert "aborting: no\n" in said and "AAll" in said and "ATrain" not in said
+    assert checkpoint.read_manifests(made.checkpoints)[-1].step == 11, "nothing is saved after an error"
+    assert run(made, lambda one: one.request_stop("enough")) == "enough"
+    said = capsys.readouterr().out
+    assert "AAll" in said and "ATrain" not in said
+    assert run(made) == "finished"
+    assert "ATrain\n" in capsys.readouterr().out
+
+
+def test_rows(whole: PackageFolder) -> None:
+    """Each third step, and the end of each epoch: with its validation, then with what AOneEpoch adds."""
+    rows = whole.records().rows
+    ends = [11, 21, 32, 43]
+    assert [row["step"] for row in rows] == sorted([*(set(range(3, 43, 3)) - {21}), *ends, *ends])
+    last, after = (row for row in rows if row["step"] == 11)
+    assert last["train/loss"] and last["valid/acc"] and "train/lr" not in last
+    assert (after["train/lr"], after["epoch"]) == (0.008, 1)
