@@ -150,7 +150,7 @@ class ObjectAttributes:
 
 
 _PACKAGE = "\0package\0"
-"""Stands for the package's folder in texts of a checkpoint: a package is moved, and forked."""
+"""Replaces the package's folder in texts of a checkpoint: packages are moved, and forked."""
 
 
 def _replace(value: Any, old: str, new: str) -> Any:
