@@ -14,6 +14,7 @@ from typing import Any
 from roost.base.system.site_packages import is_installed
 from roost.config import objects
 from roost.package.package import PackageFolder
+from roost.project.dlnest import import_names
 from roost.train.step import seeding
 
 _RENAMED = "roost_package_"
@@ -34,7 +35,7 @@ def package_code(package: PackageFolder) -> Iterator[None]:
     path, bytecode = list(sys.path), sys.dont_write_bytecode
     put_away = _put_away(package)
     try:
-        with seeding.isolated():
+        with seeding.isolated(), import_names.installed():
             os.chdir(package.path)
             sys.dont_write_bytecode = True
             yield
