@@ -9,6 +9,7 @@ import pytest
 from roost.base.errors import ConfigError, UsageError
 from roost.config import layers
 from roost.package.kinds import PackageKind
+from roost.package.package import with_overrides
 from roost.package.package_draft import prepare_python, prepare_training
 from tests.dlnest_project import VALUES, dlnest_project
 from tests.messages import Messages
@@ -120,7 +121,7 @@ def test_a_project_of_document_000(tmp_path: Path) -> None:
         "model.json", "root.json",
     }  # fmt: skip
     assert plan.notes() == []
-    assert made.with_overrides(made.settings(), ["epochs=9"])["epochs"] == 9
+    assert with_overrides(made, made.settings(), ["epochs=9"])["epochs"] == 9
 
 
 def test_what_the_project_has_never_makes_its_submission_fail(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from roost.config.dlnest.dlnest_settings import DlnestSettings, parse_dlnest_set
 from roost.package import environment
 from roost.package.checkpoints import checkpoint
 from roost.package.checkpoints.checkpoint import Manifest
+from roost.package.checkpoints.pickled_values import Pickles
 from roost.package.checkpoints.retention import policy_from_settings
 from roost.package.live_progress import ProgressFile
 from roost.package.package import PackageFolder
@@ -20,6 +21,7 @@ from roost.package.setting_locations import setting_locations
 from roost.project import builtin_hooks
 from roost.project.device_choice import choose_device
 from roost.project.dlnest import run_state
+from roost.project.dlnest.project_classes import load_classes
 from roost.project.dlnest.project_loading import load_project
 from roost.project.dlnest.training_loop import FINISHED, TrainingLoop
 from roost.train.checkpointing.checkpoints import Checkpoints
@@ -76,12 +78,15 @@ def build_loop(
 ) -> TrainingLoop | None:
     """Loads the project and returns its loop, which continues from a checkpoint if there is one. None if the
     project's BAll returned "Skip": then nothing is done."""
+    load_classes(package, settings)  # before the checkpoint, which may have pickled objects of them
     checkpoints = Checkpoints(
         package,
-        policy_from_settings(settings.checkpoint),
+        # Saves within an epoch do not push the project's own out of the fast track.
+        policy_from_settings(settings.checkpoint, only_scheduled=True),
         session=session.number,
         asynchronous=False,
         ranks=ranks,
+        pickles=Pickles.of(trust=session.request.trust),
     )
     manifest, states, lines = run_state.read(checkpoints, ranks, id=session.checkpoint)
     for line in lines:

@@ -9,7 +9,7 @@ import pytest
 from roost.config import objects
 from roost.package.package import PackageFolder
 from roost.project.dlnest import module_loading
-from tests.project.dlnest.projects import load, package
+from tests.project.dlnest.projects import RUNNER, load, package
 
 
 def loaded(made: PackageFolder, written: str, name: str) -> type:
@@ -69,10 +69,19 @@ def test_the_dataset_is_a_module_by_its_bare_name(tmp_path: Path) -> None:
     load(made).build_dataset()
     dataset = sys.modules["Dataset"]
     assert dataset is sys.modules["Dataset.Dataset"] and isinstance(dataset.Dataset, type)
+    assert dataset.Dataset.__module__ == "Dataset"
     from Dataset import more  # type: ignore[import-not-found]
     from Dataset.Dataset import Dataset  # type: ignore[import-not-found]
 
     assert more.x == 1 and Dataset is dataset.Dataset
+
+
+def test_a_module_beside_the_dataset_that_was_imported_before(tmp_path: Path) -> None:
+    runner = RUNNER.replace("from Net import Net", "import Dataset.more\nfrom Net import Net")
+    load(package(tmp_path, {"Dataset/more.py": "x = 1", "Model/Runner.py": runner}))
+    import Dataset.more  # type: ignore[import-not-found]
+
+    assert Dataset.more.x == 1 and isinstance(Dataset.Dataset, type)
 
 
 def test_a_bare_name_that_a_library_has_remains_the_librarys(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ MODULES: dict[str, tuple[str, ...]] = {
 
 def install() -> None:
     """Makes the names importable in this process, in place of an installed DLNest, which is reported once."""
-    if _FINDER in sys.meta_path:
+    if FINDER in sys.meta_path:
         return
     if importlib.machinery.PathFinder.find_spec(ROOT) is not None:
         print(
@@ -50,7 +50,7 @@ def install() -> None:
             flush=True,
         )
     _forget()
-    sys.meta_path.insert(0, _FINDER)
+    sys.meta_path.insert(0, FINDER)
 
 
 @contextmanager
@@ -67,8 +67,8 @@ def installed() -> Iterator[None]:
 
 def uninstall() -> None:
     """Removes the names again."""
-    if _FINDER in sys.meta_path:
-        sys.meta_path.remove(_FINDER)
+    if FINDER in sys.meta_path:
+        sys.meta_path.remove(FINDER)
         _forget()
 
 
@@ -97,4 +97,5 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             setattr(module, name, getattr(importlib.import_module(home), name))
 
 
-_FINDER = _Finder()
+FINDER = _Finder()
+"""The entry of ``sys.meta_path``."""

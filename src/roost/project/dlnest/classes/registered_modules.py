@@ -21,6 +21,9 @@ class RegisteredModules:
 
     Args:
         place: The device and the ranks.
+
+    Attributes:
+        has_reported: Whether was printed what a loaded checkpoint lacks; it may be loaded again.
     """
 
     def __init__(self, place: ProcessPlace) -> None:
@@ -32,6 +35,7 @@ class RegisteredModules:
         """The same of 0.3.0 and 0.3.1: only calls of `register` count."""
         self._held: dict[str, nn.Module] = {}
         """The modules in lists and dicts, which those programs did not save, by attribute and key."""
+        self.has_reported = False
         self._means: BackwardMean | None = None
         self._synchronized: list[nn.Module] = []
 

@@ -78,7 +78,8 @@ class RunnerBaseTorch(RunnerBase):
                     received=", ".join(states),
                     fix="assign it in initOptimizer()",
                 )
-        if begins and self._process_place.ranks.is_main:
+        if begins and self._process_place.ranks.is_main and not self._modules().has_reported:
+            self._modules().has_reported = True
             print(f"the checkpoint has no state of {', '.join(begins)}, which begin anew", flush=True)
 
     def _reduceSum(self, value: Any) -> Any:
