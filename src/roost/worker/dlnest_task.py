@@ -88,6 +88,7 @@ def build_loop(
         ranks=ranks,
         pickles=Pickles.of(trust=session.request.trust),
     )
+    load_classes(package, settings)  # before the state is read, which may have pickled objects of them
     manifest, states, lines = run_state.read(checkpoints, ranks, id=session.checkpoint)
     for line in lines:
         print(line, flush=True)

@@ -67,6 +67,8 @@ class RunnerBaseTorch(RunnerBase):
         begins = []
         for kind in _KINDS:
             states, named = dict(saveDict.get(kind, {})), self._named(kind)
+            if not all(isinstance(one, Mapping) for one in states.values()):
+                continue  # the state of one of them, which the project saves and loads itself
             for name, one in named.items():
                 if name in states:
                     one.load_state_dict(states.pop(name))
@@ -109,7 +111,8 @@ class RunnerBaseTorch(RunnerBase):
 
     def _register_held(self) -> None:
         modules = {name: one for name, one in _attributes(self) if isinstance(one, nn.Module) and "." in name}
-        self._modules().hold(modules)
+        parameters = {name: one for name, one in _attributes(self) if isinstance(one, nn.Parameter)}
+        self._modules().hold(modules, parameters)
         self._modules().synchronize()
 
     def _synchronize_ranks(self) -> None:
