@@ -146,7 +146,9 @@ def test_what_the_project_has_never_makes_its_submission_fail(tmp_path: Path) ->
 
 
 def test_a_key_that_no_file_has_is_said(tmp_path: Path) -> None:
-    config = layers.load(dlnest_project(tmp_path / "p"), overrides=["epcohs=7", "+mine=1", "model.lr=2"])
+    config = layers.load(
+        dlnest_project(tmp_path / "p"), overrides=["epcohs=7", "+mine=1", "model.lr=2", "roost.max_time=1h"]
+    )
     assert prepare_training(config).notes() == [
         "epcohs is a new key, which no file of the config has; did you mean 'epochs'?"
     ]

@@ -75,4 +75,5 @@ def test_its_options_are_the_settings_of_roost(tmp_path: Path) -> None:
     assert found["roost.log_every"].default == 'default "10/ep"; here 5'
     assert found["roost.limits.grace"].default == 'default "60s"; here "9s"'
     assert found["roost.max_time"].default == "not set"
-    assert not {"roost", "roost.limits"} & found.keys()
+    assert not {"roost", "roost.limits", "roost.mirrors", "roost.mirrors.wandb.mode"} & found.keys()
+    assert "roost.mirrors.wandb" in found
