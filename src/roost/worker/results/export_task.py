@@ -21,6 +21,7 @@ from roost.base.durable import NewFile
 from roost.base.errors import NotFound, Refused, UsageError
 from roost.package import sessions
 from roost.package.checkpoints import checkpoint, selection
+from roost.package.dlnest.original_package import OriginalPackage
 from roost.package.package import PackageFolder
 from roost.project.dlnest.run_state import PROJECT
 from roost.worker.caller_watch import end_with_caller
@@ -48,8 +49,14 @@ def export(package: PackageFolder, folder: Path) -> str:
     notes: list[str] = []
     mean = WeightMean()
     read = functools.partial(stored_weights.read_weights, average=request["averaged"])
-    for info, module in selection.load_each(package, selection.from_json(request["chosen"]), read, notes):
-        mean.add(info, module["state"])
+    selected = selection.from_json(request["chosen"])
+    if isinstance(package, OriginalPackage):
+        original, found_weights, said = project_weights.read_original(package, selected)
+        mean.add(original, found_weights)
+        notes += said
+    else:
+        for info, module in selection.load_each(package, selected, read, notes):
+            mean.add(info, module["state"])
     weights, left_out = _without_prefix(mean.weights(), request["prefix"])
     output = Path(request["output"])
     is_safetensors = output.suffix == ".safetensors"
