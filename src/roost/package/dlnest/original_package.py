@@ -24,6 +24,7 @@ from roost.package.sessions import Session
 
 _FILE = re.compile(r"(?:state|epoch)_(\d+)\.ckpt")
 _TRACKS = ("ckpt_slow", "ckpt_fast", "ckpt_consistent")
+_REASON = "dlnest"
 _PARTS = {"life_cycle", "dataset", "runner", "model", "log_dict"}
 
 
@@ -184,7 +185,13 @@ def read(id: int, path: Path, *, device: str = "cpu", trust: bool = False) -> Or
     if not _PARTS & state.keys():  # of 0.2: the state of the model, and the epoch
         state = {"model": state}
     number = epoch + 1 if isinstance(epoch, int) else 0
-    return OriginalState(Manifest(id=id, step=0, epoch=number, batch=0), state, list(not_read))
+    info = Manifest(id=id, step=0, epoch=number, batch=0, reason=_REASON)
+    return OriginalState(info, state, list(not_read))
+
+
+def known_step(info: Manifest) -> int | None:
+    """Returns the step of a checkpoint; None if DLNest, which counts none, saved it."""
+    return None if info.reason == _REASON else info.step
 
 
 def _reader(not_read: dict[str, None]) -> types.SimpleNamespace:
@@ -223,8 +230,8 @@ def _functions() -> dict[tuple[str, str], Callable[..., Any]]:
     import torch
     from torch import _utils
 
-    scalar = np.float32(0).__reduce__()[0]
-    array = np.zeros(0).__reduce__()[0]
+    scalar: Any = np.float32(0).__reduce__()[0]
+    array: Any = np.zeros(0).__reduce__()[0]
     plain = (
         bool,
         int,

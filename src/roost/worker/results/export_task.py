@@ -21,7 +21,7 @@ from roost.base.durable import NewFile
 from roost.base.errors import NotFound, Refused, UsageError
 from roost.package import sessions
 from roost.package.checkpoints import checkpoint, selection
-from roost.package.dlnest.original_package import OriginalPackage
+from roost.package.dlnest.original_package import OriginalPackage, known_step
 from roost.package.package import PackageFolder
 from roost.project.dlnest.run_state import PROJECT
 from roost.worker.caller_watch import end_with_caller
@@ -91,7 +91,7 @@ def _output_exists(output: Path) -> Refused:
 def _checkpoint_entry(info: checkpoint.Manifest) -> dict[str, Any]:
     part = PROJECT if project_weights.is_projects(info) else "model"
     digest, _ = checkpoint.tensor_digest(info, part)
-    return {"id": info.id, "step": info.step, "epoch": info.epoch, "sha256": digest}
+    return {"id": info.id, "step": known_step(info), "epoch": info.epoch, "sha256": digest}
 
 
 def _distinct_tensors(weights: Weights) -> list[Tensor]:
