@@ -17,7 +17,7 @@ from roost.base import durable, traceback_frames
 from roost.base.exception_record import record_exception
 from roost.base.traceback_frames import ProjectFiles
 from roost.package.checkpoints.checkpoint import Manifest
-from roost.package.dlnest.original_package import known_step
+from roost.package.dlnest.original_checkpoint import known_step
 from roost.package.kinds import PackageKind
 from roost.package.package import PackageFolder
 from roost.project.dlnest.trained_project import load_trained

@@ -1,5 +1,7 @@
 """`SavePackage`: document 000's interface of a package for a program with a loop of its own."""
 
+# Not durable: opens the output of the program, which it writes line by line
+
 from __future__ import annotations
 
 import atexit

@@ -12,7 +12,7 @@ from roost.config.dlnest.dlnest_settings import parse_dlnest_settings
 from roost.package.checkpoints import checkpoint as checkpoints
 from roost.package.checkpoints.checkpoint import Manifest
 from roost.package.checkpoints.pickled_values import Pickles
-from roost.package.dlnest import original_package
+from roost.package.dlnest import original_checkpoint
 from roost.package.dlnest.original_package import OriginalPackage
 from roost.package.package import PackageFolder
 from roost.package.setting_locations import setting_locations
@@ -102,7 +102,7 @@ def _read_original(
     package: OriginalPackage, id: int | None, *, trust: bool
 ) -> tuple[Manifest, dict[str, Any], list[str]]:
     number, path = package.file(id)
-    found = original_package.read(number, path, trust=trust)
+    found = original_checkpoint.read(number, path, trust=trust)
     if found.not_read:
         raise CheckpointError(
             f"{path.name} has Python objects in its pickle, of {', '.join(found.not_read)}: reading them may "

@@ -21,7 +21,8 @@ from roost.base.durable import NewFile
 from roost.base.errors import NotFound, Refused, UsageError
 from roost.package import sessions
 from roost.package.checkpoints import checkpoint, selection
-from roost.package.dlnest.original_package import OriginalPackage, known_step
+from roost.package.dlnest.original_checkpoint import known_step
+from roost.package.dlnest.original_package import OriginalPackage
 from roost.package.package import PackageFolder
 from roost.project.dlnest.run_state import PROJECT
 from roost.worker.caller_watch import end_with_caller

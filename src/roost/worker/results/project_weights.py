@@ -16,7 +16,7 @@ from roost.base.errors import UsageError
 from roost.package.checkpoints import checkpoint
 from roost.package.checkpoints.checkpoint import Manifest
 from roost.package.checkpoints.selection import CheckpointSelection
-from roost.package.dlnest import original_package
+from roost.package.dlnest import original_checkpoint
 from roost.package.dlnest.original_package import OriginalPackage
 from roost.project.dlnest.classes.registered_modules import HELD
 from roost.project.dlnest.run_state import LOOP, MODULE_NAMES, PROJECT
@@ -59,7 +59,7 @@ def read_original(
             fix="name one: -c ID",
         )
     id, path = package.file(selected.id)
-    found = original_package.read(id, path)
+    found = original_checkpoint.read(id, path)
     left = found.not_read
     notes = [f"objects that are no weights were left out, unread: {', '.join(left)}"] if left else []
     return found.info, _without_ddp(weights_of(found.state, {})), notes
