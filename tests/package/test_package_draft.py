@@ -124,6 +124,13 @@ def test_a_project_of_document_000(tmp_path: Path) -> None:
     assert with_overrides(made, made.settings(), ["epochs=9"])["epochs"] == 9
 
 
+def test_a_project_of_document_000_with_a_password(tmp_path: Path) -> None:
+    config = dlnest_project(tmp_path / "p", plugins_config={"MailsNote": {"password": "s3cret"}})
+    with pytest.raises(ConfigError, match=r"root\.json") as refused:
+        prepare_training(layers.load(config))
+    assert refused.value.setting == "plugins_config.MailsNote.password" and "s3cret" not in str(refused.value)
+
+
 def test_what_the_project_has_never_makes_its_submission_fail(tmp_path: Path) -> None:
     """Only what the config names must be copied."""
     config = dlnest_project(tmp_path / "p", other_file_paths=["data/small.bin"])

@@ -57,6 +57,8 @@ def test_killed_and_stopped_it_goes_on_exactly(tmp_path: Path) -> None:
     cut, expected = PackageFolder.open(started.package), PackageFolder.open(whole.package)
     loops.compare(loops.fingerprint(cut), loops.fingerprint(expected))
     assert cut.derived["inexact"] == []
+    assert exact.wait(exact.go_on(started.package, [])) == 0
+    assert cut.store().lineage()[-1].epoch == 5, "a finished run trains at least one epoch more"
     for lines in ("epoch 0 has ended", "epoch 3 has ended"):
         assert lines in cut.output.read_text()
 
@@ -67,6 +69,13 @@ def test_two_ranks_stop_early_together(tmp_path: Path) -> None:
     assert exact.wait(started) == 0, PackageFolder.open(started.package).output.read_text()
     package = PackageFolder.open(started.package)
     assert package.store().lineage()[-1].epoch < 30 and package.store().lineage()[-1].ranks == 2
+
+
+def test_ranks_with_unlike_numbers_of_batches_fail_instead_of_waiting(tmp_path: Path) -> None:
+    started = start(tmp_path, "more_on_rank_1=4", ranks=2)
+    assert exact.wait(started) == 1
+    package = PackageFolder.open(started.package)
+    assert "rank 0 has no more batches in this epoch, but rank 1 has" in package.output.read_text()
 
 
 def test_a_failure_is_one_with_the_projects_line(tmp_path: Path) -> None:

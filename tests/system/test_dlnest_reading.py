@@ -52,7 +52,9 @@ def test_weights_and_analyses(folder: Path, name: str, weight: str) -> None:
     done = roost(folder, "export", f"Saves/{name}", "--weights", f"{name}.pt")
     assert done.returncode == 0, done.stderr
     assert torch.load(folder / f"{name}.pt", weights_only=True)[weight].shape == (8, 6)
-    done = roost(folder, "analyze", f"Saves/{name}", "-s", str(folder / "AnalyzeScripts/acc.py"), "-d", "cpu")
+    done = roost(
+        folder, "analyze", f"Saves/{name}", "-s", str(folder / "AnalyzeScripts/acc.py"), "--device", "cpu"
+    )
     assert done.returncode == 0, done.stderr
     assert "true" in done.stdout
     assert ("step 11" if name == "run" else "checkpoint 3, epoch 4") in done.stderr

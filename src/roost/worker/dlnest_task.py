@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import torch
+from torch import nn
 
 from roost.base.interval import parse_duration
 from roost.base.system import cpu_wait
@@ -24,6 +25,7 @@ from roost.project.dlnest import run_state
 from roost.project.dlnest.project_classes import load_classes
 from roost.project.dlnest.project_loading import load_project
 from roost.project.dlnest.training_loop import FINISHED, TrainingLoop
+from roost.train.accelerators.registry import accelerator_of
 from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.distributed.ranks import Ranks
 from roost.train.hook import Hook
@@ -65,7 +67,12 @@ def train(package: PackageFolder, session: Session, stop: StopSignals) -> str:
             train_task.record_stack(
                 package, loop, device, settings, first, strategy=strategy, id=session.checkpoint
             )
-        for reason in [*train_task.inexact_reasons(session), *torch_settings.inexact_reasons(device)]:
+        modules = [one for one in vars(loop.project.runner).values() if isinstance(one, nn.Module)]
+        for reason in [
+            *train_task.inexact_reasons(session),
+            *torch_settings.inexact_reasons(device),
+            *accelerator_of(device).inexact_reasons(nn.ModuleList(modules)),
+        ]:
             loop.note_inexact(reason)
         if ranks.is_main and (busy := cpu_wait.format_busy(cpu_wait.read(), threads=torch.get_num_threads())):
             print(busy, flush=True)
@@ -78,7 +85,6 @@ def build_loop(
 ) -> TrainingLoop | None:
     """Loads the project and returns its loop, which continues from a checkpoint if there is one. None if the
     project's BAll returned "Skip": then nothing is done."""
-    load_classes(package, settings)  # before the checkpoint, which may have pickled objects of them
     checkpoints = Checkpoints(
         package,
         # Saves within an epoch do not push the project's own out of the fast track.

@@ -11,10 +11,10 @@ from roost.train.data import loader_parts
 
 
 class Worker(TensorDataset):
-    """Gives whether its process ignores SIGTERM, and that of its parent."""
+    """Gives whether its process ignores Ctrl-C, and the process of its parent."""
 
     def __getitem__(self, index: int) -> tuple[bool, int]:
-        return signal.getsignal(signal.SIGTERM) == signal.SIG_IGN, os.getppid()
+        return signal.getsignal(signal.SIGINT) == signal.SIG_IGN, os.getppid()
 
 
 def test_parts_and_generators_are_found_once() -> None:

@@ -19,7 +19,8 @@ def is_original(path: Path) -> bool:
     if (path / "request.json").exists():
         return False
     settings, derived = read_json(path / "args.json"), read_json(path / "_package.json")
-    names_code = settings is not None and bool(_CODE_KEYS & settings.keys())
+    # roost's own packages of the contract have a section ``roost`` beside these keys.
+    names_code = settings is not None and bool(_CODE_KEYS & settings.keys()) and "roost" not in settings
     is_derived = derived is not None and "ckpt_consistent" in derived and "format" not in derived
     # A package of roost without its request.json has a file that no program of DLNest writes.
     return (names_code or is_derived) and not (path / "manifest.json").exists()

@@ -100,17 +100,33 @@ def import_file(file: Path, package: Path, *, has_bare_name: bool = False) -> ty
     """
     put_on_path(package, file.parent)
     name = _module_name(file, package)
-    loaded = sys.modules.get(name)
-    if loaded is not None and _is_at(loaded, file.with_suffix("")):
-        return loaded
     bare = file.stem if has_bare_name and _is_free(file, package) else name
-    spec = importlib.util.spec_from_file_location(bare, file)
+    module = sys.modules.get(name)
+    # The folder of the same name remains a package.
+    folders = [str(package / bare)] if bare != name and (package / bare).is_dir() else None
+    if module is None or not _is_at(module, file.with_suffix("")):
+        module = _execute(bare, name, file, folders)
+    elif folders is not None:  # the project's own code has imported it before
+        module.__path__ = folders
+    sys.modules[bare] = module
+    for one, other in list(sys.modules.items()):
+        # What the import system does: modules are attributes of their packages.
+        parent, _, child = one.rpartition(".")
+        package_module = sys.modules.get(parent)
+        if (other is module or package_module is module) and package_module not in (None, other):
+            vars(package_module).setdefault(child, other)
+    return module
+
+
+def _execute(name: str, other_name: str, file: Path, folders: list[str] | None) -> types.ModuleType:
+    """Executes a file as a module of two names, which may be the same, and of the folders as a package."""
+    spec = importlib.util.spec_from_file_location(name, file)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    if bare != name and (package / bare).is_dir():
-        module.__path__ = [str(package / bare)]  # the folder of the same name remains a package
-    before = {one: sys.modules.get(one) for one in (name, bare)}
-    sys.modules[name] = sys.modules[bare] = module
+    if folders is not None:
+        module.__path__ = folders
+    before = {one: sys.modules.get(one) for one in (name, other_name)}
+    sys.modules[name] = sys.modules[other_name] = module
     try:
         spec.loader.exec_module(module)
     except BaseException:
@@ -120,12 +136,6 @@ def import_file(file: Path, package: Path, *, has_bare_name: bool = False) -> ty
             else:
                 sys.modules[one] = other
         raise
-    for one, other in list(sys.modules.items()):
-        # What the import system does: modules are attributes of their packages.
-        parent, _, child = one.rpartition(".")
-        package_module = sys.modules.get(parent)
-        if (other is module or package_module is module) and package_module not in (None, other):
-            vars(package_module).setdefault(child, other)
     return module
 
 

@@ -403,17 +403,19 @@ class TrainingLoop:
 
     def _validate(self) -> None:
         """Validates. A stop drops the validation and saves the state before it, so the next session begins it
-        again. Several ranks end it first: they need not have the same number of batches in it."""
+        again. A project's own ``validate`` ends first, and so do several ranks, which need not have the same
+        number of batches in it."""
         project, calls = self.project, self.project.calls
+        is_one_call = hasattr(project.runner, "validate")
         self.state.phase = LoopPhase.VALIDATION
         self._rows.collect("train")
-        if self.checkpoints is not None and not self.ranks.are_several:
+        if not (is_one_call or self.ranks.are_several or self.checkpoints is None):
             self._frozen = self._copied_parts()
         self.state.show(validating=True)
         self.publish("validating")
         if calls.before("BValidation"):
             with self._autocast():
-                if hasattr(project.runner, "validate"):
+                if is_one_call:
                     project.runner.validate(project.valid_loader, project.log)
                 else:
                     self._validate_batches()

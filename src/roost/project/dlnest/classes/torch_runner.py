@@ -22,6 +22,8 @@ _KINDS: dict[str, type] = {"optimizer": Optimizer, "scheduler": LRScheduler, "sc
 _REGISTERED = "_registered_modules"
 _OWN = {*ProjectObject.__annotations__, _REGISTERED}
 """Attributes of roost."""
+_MOST_ENTRIES = 1000
+"""A larger list or dict is data, which takes too long to search at each save."""
 
 
 class RunnerBaseTorch(RunnerBase):
@@ -38,7 +40,7 @@ class RunnerBaseTorch(RunnerBase):
             former = vars(self).get(name)
             is_replaced = isinstance(former, nn.Module) and not any(one is former for one in held)
             value = self._modules().assign(value, former if is_replaced else None)
-        object.__setattr__(self, name, value)
+        super().__setattr__(name, value)
 
     def register(self, module: nn.Module, syncBN: bool = False) -> nn.Module:
         """Registers a module and returns it on the run's device.
@@ -139,7 +141,7 @@ def _attributes(runner: RunnerBaseTorch) -> Iterator[tuple[str, Any]]:
     while waiting:
         name, one = waiting.popleft()
         yield name, one
-        if isinstance(one, list | tuple | dict) and id(one) not in seen:
+        if isinstance(one, list | tuple | dict) and len(one) <= _MOST_ENTRIES and id(one) not in seen:
             seen.add(id(one))
             items = one.items() if isinstance(one, Mapping) else enumerate(one)
             waiting.extend((f"{name}.{key}", inner) for key, inner in items)
