@@ -20,6 +20,7 @@ from roost.base import durable, safe_read
 from roost.base.errors import NotFound, Refused, RoostError
 from roost.package import package_name, sessions, snapshot
 from roost.package.checkpoints import checkpoint
+from roost.package.dlnest import original_folder
 from roost.package.kinds import PackageKind
 from roost.package.sessions import Session
 
@@ -115,6 +116,8 @@ class PackageFolder:
             fix = "take it from a copy of the package; `roost verify` checks all the rest"
             raise NotFound("the package lacks args.json, its settings", where=path, fix=fix)
         if not is_begun:
+            if original_folder.is_original(path):
+                raise original_folder.read_only_error(path)
             message = "the folder does not exist" if not path.is_dir() else "the folder is not a package"
             raise NotFound(
                 message,

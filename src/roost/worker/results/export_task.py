@@ -21,9 +21,13 @@ from roost.base.durable import NewFile
 from roost.base.errors import NotFound, Refused, UsageError
 from roost.package import sessions
 from roost.package.checkpoints import checkpoint, selection
+from roost.package.dlnest.original_checkpoint import known_step
+from roost.package.dlnest.original_package import OriginalPackage
 from roost.package.package import PackageFolder
 from roost.package.results import exports
+from roost.project.dlnest.run_state import PROJECT
 from roost.worker.caller_watch import end_with_caller
+from roost.worker.results import project_weights
 from roost.worker.results import weight_mean as stored_weights
 from roost.worker.results.weight_mean import WeightMean, Weights
 
@@ -47,8 +51,14 @@ def export(package: PackageFolder, folder: Path) -> str:
     notes: list[str] = []
     mean = WeightMean()
     read = functools.partial(stored_weights.read_weights, average=request["averaged"])
-    for info, module in selection.load_each(package, selection.from_json(request["chosen"]), read, notes):
-        mean.add(info, module["state"])
+    selected = selection.from_json(request["chosen"])
+    if isinstance(package, OriginalPackage):
+        original, found_weights, said = project_weights.read_original(package, selected)
+        mean.add(original, found_weights)
+        notes += said
+    else:
+        for info, module in selection.load_each(package, selected, read, notes):
+            mean.add(info, module["state"])
     weights, left_out = _without_prefix(mean.weights(), request["prefix"])
     output = Path(request["output"])
     is_safetensors = output.suffix == ".safetensors"
@@ -81,8 +91,9 @@ def _output_exists(output: Path) -> Refused:
 
 
 def _checkpoint_entry(info: checkpoint.Manifest) -> dict[str, Any]:
-    digest, _ = checkpoint.tensor_digest(info, "model")
-    return {"id": info.id, "step": info.step, "epoch": info.epoch, "sha256": digest}
+    part = PROJECT if project_weights.is_projects(info) else "model"
+    digest, _ = checkpoint.tensor_digest(info, part)
+    return {"id": info.id, "step": known_step(info), "epoch": info.epoch, "sha256": digest}
 
 
 def _distinct_tensors(weights: Weights) -> list[Tensor]:
