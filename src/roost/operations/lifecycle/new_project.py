@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 import shlex
 from collections.abc import Iterator, Sequence
@@ -16,6 +17,8 @@ from roost.base.text.suggestions import did_you_mean
 TEMPLATES = {
     "clean": "the smallest project that trains",
     "digits": "a CNN on the small digits of scikit-learn, without a download; learns in seconds",
+    "dlnest": "the smallest project of DLNest's kind, without data",
+    "dlnest-mnist": "a CNN on MNIST in DLNest's kind; without a network on the digits of scikit-learn",
     "experiment": "the digits as YAML alone, a base and variations, in the manner of SpeeChain's runner",
     "iterations": "the digits by steps and a sampling function, in the manner of CornerNet-Lite's train.py",
     "mnist": "a CNN on MNIST, which is downloaded once (11 MB); learns in a minute",
@@ -24,6 +27,9 @@ TEMPLATES = {
 
 _DISTRIBUTIONS = {b"sklearn": "scikit-learn"}
 """Packages that some templates import and roost does not install, with their names for pip."""
+
+_PROJECT = b"${project}"
+"""In a template's JSON files: the absolute path of the new project, as document 000 has it written out."""
 
 _TEMPLATES_FOLDER = Path(__file__).parents[2] / "templates"
 
@@ -67,11 +73,19 @@ def new_project(directory: Path, *, template: str = "digits") -> CreatedProject:
         if path.is_dir():
             durable.make_folder(directory / relative, exist_ok=True)
         else:
-            _write(directory, relative, path.read_bytes())
+            _write(directory, relative, _fill_in(path, directory))
             files.append(relative.as_posix())
     missing = _missing_distributions([source / name for name in files if name.endswith(".py")])
     commands = list(_next_commands(directory, files, missing))
     return CreatedProject(directory.absolute(), template, files, missing, commands)
+
+
+def _fill_in(file: Path, directory: Path) -> bytes:
+    """Returns a file of a template, with the path of the new project in a JSON file."""
+    data = file.read_bytes()
+    if file.suffix != ".json":
+        return data
+    return data.replace(_PROJECT, json.dumps(str(directory.absolute()))[1:-1].encode())
 
 
 def _write(directory: Path, relative: Path, data: bytes) -> None:
@@ -91,7 +105,7 @@ def _not_empty(directory: Path) -> Refused:
 def _missing_distributions(files: Sequence[Path]) -> list[str]:
     code = b"".join(path.read_bytes() for path in files)
     imported = (
-        name for name in _DISTRIBUTIONS if re.search(rb"^(from|import) %b\b" % name, code, re.MULTILINE)
+        name for name in _DISTRIBUTIONS if re.search(rb"^ *(from|import) %b\b" % name, code, re.MULTILINE)
     )
     return [_DISTRIBUTIONS[name] for name in imported if importlib.util.find_spec(name.decode()) is None]
 
@@ -100,11 +114,14 @@ def _next_commands(directory: Path, files: list[str], missing: Sequence[str]) ->
     yield f"cd {shlex.quote(str(directory))}"
     if missing:
         yield f"pip install {' '.join(missing)}"
-    yield "roost check config.yaml"
-    yield "roost run -c config.yaml"
+    config, packages = (
+        ("root_config.json", "Saves") if "root_config.json" in files else ("config.yaml", "runs")
+    )
+    yield f"roost check {config}"
+    yield f"roost run -c {config}"
     scripts = [Path(name).stem for name in files if name.startswith("AnalyzeScripts/")]
     if scripts:
-        yield f"roost analyze runs/NAME -s {scripts[0]}"
+        yield f"roost analyze {packages}/NAME -s {scripts[0]}"
 
 
 def _tree(folder: Path) -> Iterator[Path]:
