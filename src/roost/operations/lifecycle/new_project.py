@@ -80,6 +80,17 @@ def new_project(directory: Path, *, template: str = "digits") -> CreatedProject:
     return CreatedProject(directory.absolute(), template, files, missing, commands)
 
 
+def no_plugins(setting: str, plugins: str) -> Refused:
+    """Returns the error for a request to add plugins to a project: DLNest's programs have it, document 000
+    has not, and a config names its plugins."""
+    return Refused(
+        "plugins are not added to a project",
+        setting=setting,
+        received=plugins,
+        fix='name them in root_config.json: "plugins": ["LogInit"], and their settings in "plugins_config"',
+    )
+
+
 def _fill_in(file: Path, directory: Path) -> bytes:
     """Returns a file of a template, with the path of the new project in a JSON file."""
     data = file.read_bytes()

@@ -14,7 +14,7 @@ class Runner(RunnerBaseTorch):
 
     def initOptimizer(self):
         """Optimizers and schedulers are found as attributes, too, and saved."""
-        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.01)
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.03)
 
     def initLog(self):
         """What is appended to these lists becomes the metrics of the run."""
