@@ -25,8 +25,6 @@ class Points(TorchDataset):
 
 class Dataset(DatasetBase):
     def init(self, args):
-        train = DataLoader(
-            Points(44, True), batch_size=4, shuffle=True, num_workers=args["num_workers"]
-        )
+        train = DataLoader(Points(44, True), batch_size=4, shuffle=True, num_workers=args["num_workers"])
         valid = DataLoader(Points(24, True), batch_size=4, num_workers=args["num_workers"])
         return {"inputs": 6}, train, valid
