@@ -19,7 +19,6 @@ import statistics
 import sys
 import tempfile
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -27,6 +26,7 @@ from loops.table import require_equal, spread
 from loops.task import Clocked, Outcome, Work, new_batches
 
 from roost.config import objects
+from roost.config.dlnest.dlnest_settings import parse_dlnest_settings
 from roost.package.live_progress import ProgressFile
 from roost.package.package import PackageFolder
 from roost.project.dlnest.project_loading import DlnestProject, load_project
@@ -95,7 +95,7 @@ VALUES = {
 
 def load(package: PackageFolder, batches: Clocked) -> DlnestProject:
     """Returns the project of a package, with the batches as its training loader."""
-    project = load_project(package, SimpleNamespace(seed=0), device="cpu")
+    project = load_project(package, parse_dlnest_settings(VALUES), device="cpu")
     assert project.build()
     project.train_loader = batches
     return project

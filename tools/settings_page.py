@@ -7,12 +7,23 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from roost.config import settings
+from roost.config.dlnest import dlnest_settings
 
 _HEAD = """# Settings
 
 All settings of a config; `NAME` is a name that you choose. Other keys at the top of a config are your own.
 In an optimizer, a parameter group and a scheduler every other key is an argument of the class.
 `roost run CONFIG --explain KEY` shows one key, with its value and where it was set.
+
+| key | values | default | meaning |
+|---|---|---|---|
+"""
+_CONTRACT_HEAD = """
+## In a config of DLNest's contract
+
+A config with `runner_file_path`, `model_file_path` or `child_jsons` is one of DLNest's contract. Every key is
+the project's, except those of the section `roost`, on the command line `roost.precision=bf16`. The table ends
+with the keys of the contract that roost reads.
 
 | key | values | default | meaning |
 |---|---|---|---|
@@ -38,7 +49,9 @@ _LISTED = {
 def markdown() -> str:
     """Returns the page."""
     known = settings.defaults(_SAMPLE)
-    return _HEAD + "".join(_row(key, known) for key in _keys())
+    native = "".join(_row(key, known, settings) for key in _keys())
+    contract = "".join(_row(key, dlnest_settings.all_defaults(), dlnest_settings) for key in _contract_keys())
+    return f"{_HEAD}{native}{_CONTRACT_HEAD}{contract}"
 
 
 def _keys() -> Iterator[str]:
@@ -50,11 +63,16 @@ def _keys() -> Iterator[str]:
                 yield from (f"{listed}.{name}" for name in names)
 
 
-def _row(key: str, known: Mapping[str, Any]) -> str:
+def _contract_keys() -> Iterator[str]:
+    """Yields the keys of roost in DLNest's contract, but not those in mirrors, as above."""
+    for key in [*dlnest_settings.known_keys({}), *dlnest_settings.contract_keys()]:
+        if key != dlnest_settings.SECTION and not key.startswith(f"{dlnest_settings.SECTION}.mirrors."):
+            yield key
+
+
+def _row(key: str, known: Mapping[str, Any], schema: Any) -> str:
     name = key.replace(".N.", ".0.")
-    return (
-        f"| `{key}` | {settings.allowed_values(name)} | {default(key, known)} | {settings.describe(name)} |\n"
-    )
+    return f"| `{key}` | {schema.allowed_values(name)} | {default(key, known)} | {schema.describe(name)} |\n"
 
 
 def default(key: str, known: Mapping[str, Any]) -> str:

@@ -505,3 +505,16 @@ def test_no_text_has_nul(tmp_path: Path, override: str, messages: Messages) -> N
     with pytest.raises(ConfigError, match="NUL") as refused:
         load(tmp_path / "config.yaml")
     messages.check(refused.value)
+
+
+def test_roost_names_its_own_settings_in_both_contracts(tmp_path: Path) -> None:
+    """So that what a command adds to the overrides means the same in both."""
+    root = project(tmp_path, config="seed: 1\n")
+    assert load(root, overrides=["roost.seed=2", "roost.limits.grace=9s"]).values["seed"] == 2
+    limits = {"limits": {"grace": "9s"}}
+    assert apply_overrides(limits, ["roost.limits.grace=8s"]) == {"limits": {"grace": "8s"}}
+    assert "'sead'" in refusal(root, "roost.sead=2")
+    own = project(tmp_path, config="roost: {seed: 5}\nseed: 1\n")
+    found = load(own, overrides=["roost.seed=2"]).values
+    assert (found["roost"], found["seed"]) == ({"seed": 2}, 1)
+    assert "roost.limits.grace" in refusal(own, "roost.limits.grace=9s")

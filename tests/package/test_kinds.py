@@ -27,6 +27,10 @@ def test_only_a_command_cannot_be_continued(tmp_path: Path) -> None:
         require_runner(made)
 
 
+def test_what_trains_by_sessions_of_roost() -> None:
+    assert [kind for kind in PackageKind if kind.trains] == [PackageKind.TRAIN, PackageKind.DLNEST]
+
+
 def test_requests_of_older_packages_are_understood() -> None:
     found = [TaskKind.of({"kind": word}) for word in ("analysis", "prediction", "export")]
     assert found == [TaskKind.ANALYZE, TaskKind.PREDICT, TaskKind.EXPORT]

@@ -9,6 +9,7 @@ import pytest
 from roost.base.errors import ConfigError, UsageError
 from roost.config import layers
 from roost.package.kinds import PackageKind
+from roost.package.package import with_overrides
 from roost.package.package_draft import prepare_python, prepare_training
 from tests.dlnest_project import VALUES, dlnest_project
 from tests.messages import Messages
@@ -120,7 +121,14 @@ def test_a_project_of_document_000(tmp_path: Path) -> None:
         "model.json", "root.json",
     }  # fmt: skip
     assert plan.notes() == []
-    assert made.with_overrides(made.settings(), ["epochs=9"])["epochs"] == 9
+    assert with_overrides(made, made.settings(), ["epochs=9"])["epochs"] == 9
+
+
+def test_a_project_of_document_000_with_a_password(tmp_path: Path) -> None:
+    config = dlnest_project(tmp_path / "p", plugins_config={"MailsNote": {"password": "s3cret"}})
+    with pytest.raises(ConfigError, match=r"root\.json") as refused:
+        prepare_training(layers.load(config))
+    assert refused.value.setting == "plugins_config.MailsNote.password" and "s3cret" not in str(refused.value)
 
 
 def test_what_the_project_has_never_makes_its_submission_fail(tmp_path: Path) -> None:
@@ -145,7 +153,9 @@ def test_what_the_project_has_never_makes_its_submission_fail(tmp_path: Path) ->
 
 
 def test_a_key_that_no_file_has_is_said(tmp_path: Path) -> None:
-    config = layers.load(dlnest_project(tmp_path / "p"), overrides=["epcohs=7", "+mine=1", "model.lr=2"])
+    config = layers.load(
+        dlnest_project(tmp_path / "p"), overrides=["epcohs=7", "+mine=1", "model.lr=2", "roost.max_time=1h"]
+    )
     assert prepare_training(config).notes() == [
         "epcohs is a new key, which no file of the config has; did you mean 'epochs'?"
     ]

@@ -10,7 +10,7 @@ from roost.base.errors import ConfigError
 from roost.config import layers
 from roost.config.dlnest.dlnest_settings import DlnestSettings
 from roost.config.settings import Settings
-from roost.package.package import PackageFolder
+from roost.package.package import PackageFolder, with_overrides
 from roost.package.package_draft import prepare_training
 from roost.package.project_preflight import (
     check_settings,
@@ -259,6 +259,6 @@ def test_each_kind_of_package_is_read_as_such(tmp_path: Path, kind: type) -> Non
 def test_overrides_follow_the_contract(tmp_path: Path) -> None:
     """In a package of document 000's contract, ``seed`` is a key of the user."""
     made: PackageFolder = prepare_training(layers.load(dlnest_project(tmp_path / "p"))).create("one")
-    values = made.with_overrides(made.settings(), ["seed=4", "roost.seed=5"])
+    values = with_overrides(made, made.settings(), ["seed=4", "roost.seed=5"])
     settings = parse_package_settings(made, values, project=tmp_path, folder="", where=lambda key: None)
     assert (values["seed"], settings.seed) == (4, 5)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from roost.config import layers
 from roost.package.package import PackageFolder
+from roost.package.package_draft import prepare_training
 from roost.package.setting_locations import provenance_locations, setting_locations
+from tests.dlnest_project import dlnest_project
 
 PROVENANCE = {
     "width": "config.yaml:3",
@@ -42,3 +45,12 @@ def test_a_session_that_is_about_to_begin(tmp_path: Path) -> None:
 def test_without_a_package() -> None:
     where = provenance_locations(PROVENANCE)
     assert (where("hooks.0.every"), where("seed"), where("")) == ("config.yaml:9", None, None)
+
+
+def test_roosts_own_settings_have_one_name_in_an_override(tmp_path: Path) -> None:
+    made = PackageFolder.create(tmp_path, values={"seed": 1})
+    assert setting_locations(made, overrides=["roost.seed=2"])("seed") == "command line"
+    config = dlnest_project(tmp_path / "p")
+    other = prepare_training(layers.load(config)).create("one")
+    where = setting_locations(other, overrides=["roost.seed=2"])
+    assert (where("roost.seed"), where("seed")) == ("command line", None)

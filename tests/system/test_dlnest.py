@@ -1,4 +1,4 @@
-"""A project of document 000 by the real program: killed, stopped and continued, it ends with the same bits."""
+"""A project of document 000 by the real program: killed and stopped, it ends with the same bits."""
 
 from __future__ import annotations
 
@@ -57,6 +57,8 @@ def test_killed_and_stopped_it_goes_on_exactly(tmp_path: Path) -> None:
     cut, expected = PackageFolder.open(started.package), PackageFolder.open(whole.package)
     loops.compare(loops.fingerprint(cut), loops.fingerprint(expected))
     assert cut.derived["inexact"] == []
+    assert exact.wait(exact.go_on(started.package, [])) == 0
+    assert cut.store().lineage()[-1].epoch == 5, "a finished run trains at least one epoch more"
     for lines in ("epoch 0 has ended", "epoch 3 has ended"):
         assert lines in cut.output.read_text()
 

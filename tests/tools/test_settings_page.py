@@ -13,5 +13,10 @@ def test_the_page_in_docs_is_what_the_settings_say() -> None:
 
 def test_every_key_has_a_line_of_help() -> None:
     assert "None" not in settings_page.markdown()
-    for key in ("optimizers.NAME.scheduler.class", "checkpoint.best.N.monitor", "early_stopping.patience"):
+    for key in (
+        "optimizers.NAME.scheduler.class",
+        "checkpoint.best.N.monitor",
+        "early_stopping.patience",
+        "roost.seed",
+    ):
         assert f"| `{key}` |" in settings_page.markdown()

@@ -16,7 +16,7 @@ from roost.package.checkpoints import checkpoint
 from roost.package.package import PackageFolder
 from roost.package.sessions import INITIALIZED
 from roost.worker import dlnest_task
-from tests.project.dlnest.loops import compare, fingerprint, package
+from tests.project.dlnest.loops import PROJECT, compare, fingerprint, package
 from tests.worker.test_train_task import Quiet, session
 
 
@@ -80,3 +80,26 @@ def test_a_skipped_run_does_nothing(tmp_path: Path) -> None:
     file.write_text(file.read_text().replace(begin, f'{begin}        return "Skip"\n'))
     assert train(made) == "finished"
     assert checkpoint.ids(made.checkpoints) == []
+
+
+def test_objects_of_the_project_are_saved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = (PROJECT / "LifeCycle.py").read_text()
+    given = source.replace('"worse": self.worse}', '"worse": self.worse, "mean": self.mean}').replace(
+        'self.best, self.worse = saveDict["best"], saveDict["worse"]',
+        'print("loaded", isinstance(saveDict["mean"], Mean), saveDict["mean"].count)',
+    )
+    made = package(tmp_path, {"LifeCycle.py": given}, epochs=1)
+    assert train(made) == "finished"
+    assert list(made.checkpoints.glob("*/dlnest.pickled.pt"))
+    capsys.readouterr()
+    assert train(made) == "finished"
+    assert "loaded True 11" in capsys.readouterr().out
+
+
+def test_bf16(tmp_path: Path) -> None:
+    made = package(tmp_path, epochs=1, roost={"precision": "bf16", "seed": 3})
+    assert train(made) == "finished"
+    plain = package(tmp_path, epochs=1, roost={"seed": 3})
+    assert train(plain) == "finished"
+    rows, others = ([row["train/loss"] for row in one.records().rows[:1]] for one in (made, plain))
+    assert rows != others and rows == pytest.approx(others, rel=0.05)

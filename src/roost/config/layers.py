@@ -566,7 +566,9 @@ def _check_user_key(path: Key, values: Values, sign: str, text: str) -> None:
 def _new_key_notes(text: str, values: Values) -> list[str]:
     """Returns a note if an override sets a key of the user's that no file has: it may be misspelled."""
     key, equals, _ = text.partition("=")
-    if not equals or key.startswith("+") or _value_at(values, tuple(key.split("."))) is not ABSENT:
+    path = tuple(key.split("."))
+    is_roosts = path[0] == dlnest_settings.SECTION
+    if not equals or key.startswith("+") or is_roosts or _value_at(values, path) is not ABSENT:
         return []
     known = [".".join(path[:end]) for path in _leaves(values) for end in range(1, len(path) + 1)]
     near = did_you_mean(key, dict.fromkeys(known)).strip()

@@ -224,20 +224,8 @@ class PackageFolder:
         for session in self.sessions():
             is_included = until is None or session.number <= until
             if is_included and session.is_effective(self.path / "records"):
-                values = self.with_overrides(values, session.request.overrides)
+                values = with_overrides(self, values, session.request.overrides)
         return values
-
-    def with_overrides(self, values: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
-        """Returns settings of this package with the overrides of a command line applied.
-
-        Raises:
-            ConfigError: An override is not valid.
-        """
-        from roost.config import layers  # 25 ms with the YAML reader; a package of a command has no settings
-
-        is_dlnest = PackageKind.of(self.request) is PackageKind.DLNEST
-        contract = layers.Contract.DLNEST if is_dlnest else layers.Contract.NATIVE
-        return layers.apply_overrides(values, overrides, contract)
 
     def sessions(self) -> list[Session]:
         """Returns all sessions, the oldest first."""
@@ -247,11 +235,6 @@ class PackageFolder:
         """Returns the state of the newest session; ``new`` without one."""
         found = self.sessions()
         return found[-1].state if found else "new"
-
-    def has_reached_goal(self) -> bool:
-        """Whether another session would have nothing to do. A project of document 000's contract trains at
-        least one more epoch: its own code decides after it."""
-        return self.state() == "succeeded" and PackageKind.of(self.request) is not PackageKind.DLNEST
 
     def new_session(self, request: Mapping[str, Any], *, is_durable: bool = True) -> int:
         """Adds a session and returns its number, see `sessions.write_request`. The caller must hold the
@@ -358,6 +341,21 @@ class PackageFolder:
             "inexact": inexact,
         }
         durable.write(self.path / "_package.json", sessions.to_json(body))
+
+
+def with_overrides(
+    package: PackageFolder, values: Mapping[str, Any], overrides: Iterable[str]
+) -> dict[str, Any]:
+    """Returns settings of a package with the overrides of a command line applied, by its contract.
+
+    Raises:
+        ConfigError: An override is not valid.
+    """
+    from roost.config import layers  # 25 ms with the YAML reader; a package of a command has no settings
+
+    is_dlnest = PackageKind.of(package.request) is PackageKind.DLNEST
+    contract = layers.Contract.DLNEST if is_dlnest else layers.Contract.NATIVE
+    return layers.apply_overrides(values, overrides, contract)
 
 
 def _lock_file_error(path: Path) -> RoostError:

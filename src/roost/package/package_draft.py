@@ -10,6 +10,7 @@ from pathlib import Path
 
 from roost.base.errors import ConfigError, Refused
 from roost.config import interpolation
+from roost.config.dlnest import mail_password
 from roost.config.dlnest.dlnest_settings import parse_dlnest_settings
 from roost.config.dlnest.root_folder import find_root
 from roost.config.layers import Config, Contract
@@ -191,6 +192,7 @@ def _prepare_dlnest(
     like: TrainingDraft | None,
 ) -> TrainingDraft:
     settings = parse_dlnest_settings(config.values, where=config.where)
+    mail_password.refuse_in_config(settings.plugins_config, config.where)
     folder = find_root(config, given)
     named = find_named(settings, folder, config.where)
     require_classes(settings, folder.resolve, config.where)

@@ -15,7 +15,7 @@ from roost.config.layers import ConfigDifference
 from roost.package import snapshot
 from roost.package.checkpoints import checkpoint
 from roost.package.kinds import PackageKind
-from roost.package.package import PackageFolder
+from roost.package.package import PackageFolder, with_overrides
 
 SAFE_SETTINGS = (
     "max_epochs",
@@ -104,7 +104,7 @@ def check(package: PackageFolder, overrides: Iterable[str]) -> ResumeGate:
         NotFound: The package cannot be read.
     """
     before, kind = package.settings(), PackageKind.of(package.request)
-    after = package.with_overrides(before, overrides)
+    after = with_overrides(package, before, overrides)
     found = layers.differences(before, after)
     if not checkpoint.ids(package.checkpoints):  # nothing so far that the rest must match
         return ResumeGate(safe=found, refused=[], changed_files={}, inexact=[])

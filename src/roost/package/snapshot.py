@@ -167,6 +167,9 @@ def select(
 def _leave_out_excess(selection: Selection) -> None:
     """Links, in place of copying, what is too much: the folders without a named file that have the largest
     share, until the rest may be copied. Leaves out what has a name that the package reserves."""
+    tops = {name.partition("/")[0] for name in [*selection.files, *selection.links]}
+    if _excess(selection) is None and not tops & _PACKAGE_NAMES:
+        return
     named = {*selection.named}
     folders = {above.as_posix() for name in named for above in PurePath(name).parents}
     groups: dict[str, _Group] = {}

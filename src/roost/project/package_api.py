@@ -13,7 +13,7 @@ import msgspec
 
 from roost.base.errors import ConfigError, NotFound, Refused, RoostError
 from roost.config import layers
-from roost.config.layers import Config, Layer
+from roost.config.layers import Config, Contract, Layer
 from roost.package import package as stored
 from roost.package import package_name
 from roost.package.checkpoints import checkpoint
@@ -269,7 +269,7 @@ def _draft(
         made = Config(Path.cwd() / "settings", values, [], (Layer("given from Python", values),))
         return prepare_python(made, copy=False, project=project, root=root, description=description)
     loaded = layers.load(config)
-    if copy and loaded.values.get("runner") is not None:
+    if copy and loaded.contract is Contract.NATIVE and loaded.values.get("runner") is not None:
         return prepare_training(loaded, project=project, root=root, description=description)
     return prepare_python(loaded, copy=copy, project=project, root=root, description=description)
 

@@ -14,6 +14,7 @@ from typing import Any
 from roost.base.system.site_packages import is_installed
 from roost.config import objects
 from roost.package.package import PackageFolder
+from roost.project.dlnest import import_names
 from roost.train.step import seeding
 
 _RENAMED = "roost_package_"
@@ -23,7 +24,7 @@ _RENAMED = "roost_package_"
 def package_code(package: PackageFolder) -> Iterator[None]:
     """Makes the package's code importable within the block, as in its worker: the working folder is the
     package, no bytecode is written to it, and loaded modules with the names of its files are set aside.
-    Afterwards the folder, modules, ``sys.path`` and random generators are as before.
+    Afterwards the folder, modules, import names, ``sys.path`` and random generators are as before.
 
     The working folder belongs to the process: no other thread may rely on it during the block. Objects built
     from the package's code keep working afterwards, but modules that they import only then are not found.
@@ -31,7 +32,7 @@ def package_code(package: PackageFolder) -> Iterator[None]:
     folder = os.open(
         ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
     )  # a descriptor also works if the folder is moved or removed
-    path, bytecode = list(sys.path), sys.dont_write_bytecode
+    path, bytecode, finders = list(sys.path), sys.dont_write_bytecode, list(sys.meta_path)
     put_away = _put_away(package)
     try:
         with seeding.isolated():
@@ -40,6 +41,8 @@ def package_code(package: PackageFolder) -> Iterator[None]:
             yield
     finally:
         _rename(objects.unload_project(package.path))
+        if import_names.FINDER not in finders:
+            import_names.uninstall()
         sys.modules.update(put_away)
         sys.path[:], sys.dont_write_bytecode = path, bytecode
         os.fchdir(folder)

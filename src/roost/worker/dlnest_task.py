@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import torch
+from torch import nn
 
 from roost.base.interval import parse_duration
 from roost.base.system import cpu_wait
@@ -12,6 +13,7 @@ from roost.config.dlnest.dlnest_settings import DlnestSettings, parse_dlnest_set
 from roost.package import environment
 from roost.package.checkpoints import checkpoint
 from roost.package.checkpoints.checkpoint import Manifest
+from roost.package.checkpoints.pickled_values import Pickles
 from roost.package.checkpoints.retention import policy_from_settings
 from roost.package.live_progress import ProgressFile
 from roost.package.package import PackageFolder
@@ -20,8 +22,10 @@ from roost.package.setting_locations import setting_locations
 from roost.project import builtin_hooks
 from roost.project.device_choice import choose_device
 from roost.project.dlnest import run_state
+from roost.project.dlnest.project_classes import load_classes
 from roost.project.dlnest.project_loading import load_project
 from roost.project.dlnest.training_loop import FINISHED, TrainingLoop
+from roost.train.accelerators.registry import accelerator_of
 from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.distributed.ranks import Ranks
 from roost.train.hook import Hook
@@ -63,7 +67,12 @@ def train(package: PackageFolder, session: Session, stop: StopSignals) -> str:
             train_task.record_stack(
                 package, loop, device, settings, first, strategy=strategy, id=session.checkpoint
             )
-        for reason in [*train_task.inexact_reasons(session), *torch_settings.inexact_reasons(device)]:
+        modules = [one for one in vars(loop.project.runner).values() if isinstance(one, nn.Module)]
+        for reason in [
+            *train_task.inexact_reasons(session),
+            *torch_settings.inexact_reasons(device),
+            *accelerator_of(device).inexact_reasons(nn.ModuleList(modules)),
+        ]:
             loop.note_inexact(reason)
         if ranks.is_main and (busy := cpu_wait.format_busy(cpu_wait.read(), threads=torch.get_num_threads())):
             print(busy, flush=True)
@@ -76,13 +85,17 @@ def build_loop(
 ) -> TrainingLoop | None:
     """Loads the project and returns its loop, which continues from a checkpoint if there is one. None if the
     project's BAll returned "Skip": then nothing is done."""
+    load_classes(package, settings)  # before the checkpoint, which may have pickled objects of them
     checkpoints = Checkpoints(
         package,
-        policy_from_settings(settings.checkpoint),
+        # Saves within an epoch do not push the project's own out of the fast track.
+        policy_from_settings(settings.checkpoint, only_scheduled=True),
         session=session.number,
         asynchronous=False,
         ranks=ranks,
+        pickles=Pickles.of(trust=session.request.trust),
     )
+    load_classes(package, settings)  # before the state is read, which may have pickled objects of them
     manifest, states, lines = run_state.read(checkpoints, ranks, id=session.checkpoint)
     for line in lines:
         print(line, flush=True)

@@ -86,7 +86,7 @@ def build_trainer(
         experiment.hooks.append(Initialize(package))
     if session.request.reserved_mb is not None:
         experiment.hooks.append(CardLimit(session.request.reserved_mb, device, is_rank=ranks.are_several))
-    experiment.hooks += time_limits(session)
+    experiment.hooks.extend(time_limits(session))
     return trainer_assembly.assemble(experiment, package, session=session.number)
 
 

@@ -12,7 +12,9 @@ from roost.base.errors import ConfigError
 from roost.config import layers
 from roost.config.dlnest.dlnest_settings import (
     DlnestSettings,
+    all_defaults,
     allowed_values,
+    contract_keys,
     describe,
     parse_dlnest_settings,
 )
@@ -172,3 +174,9 @@ def test_help_of_the_keys() -> None:
     assert allowed_values("roost.precision") == "32 or 'bf16'"
     assert describe("checkpoint_args.max_ckpt_in_fast_track") == "newest checkpoints kept"
     assert describe("epochs") is None
+
+
+def test_the_keys_of_the_contract_that_are_read() -> None:
+    assert {"runner_file_path", "checkpoint_args.dilation_in_slow_track"} <= {*contract_keys()}
+    assert all_defaults()["checkpoint_args"]["max_ckpt_in_fast_track"] == 1
+    assert all_defaults()["roost"]["checkpoint"] == {"every": "30min"}

@@ -12,13 +12,16 @@ from typing import Any
 import pytest
 
 from roost.base.errors import ConfigError, NotFound, Refused
+from roost.config import layers
 from roost.operations.lifecycle.continue_ import ContinueRequest, continue_
 from roost.operations.reading.package_schema import DamagedPackage
 from roost.operations.sessions.rank_layout import RankRequest
 from roost.operations.sessions.session_request import StartedSession
 from roost.package.package import PackageFolder
+from roost.package.package_draft import prepare_training
+from tests.dlnest_project import dlnest_project
 from tests.messages import Messages
-from tests.operations.packages import package, session
+from tests.operations.packages import add_checkpoint, package, session
 
 
 def begun(made: PackageFolder, **asked: Any) -> StartedSession:
@@ -227,3 +230,42 @@ def test_no_package(tmp_path: Path, messages: Messages) -> None:
         continue_(ContinueRequest(package=tmp_path))
     assert str(tmp_path) in str(refused.value)
     messages.check(refused.value)
+
+
+def of_document_000(tmp_path: Path, state: str) -> PackageFolder:
+    """A package with a session that ended so, and a checkpoint."""
+    config = dlnest_project(tmp_path / "p", max_epochs=5)
+    made = prepare_training(layers.load(config)).create("one")
+    session(made, state)
+    add_checkpoint(made, 0, {"step": 10, "epoch": 1, "valid/loss": 1.0})
+    return made
+
+
+def test_a_finished_project_of_document_000_trains_on(tmp_path: Path) -> None:
+    """Its own code decides when it ends, after at least one more epoch."""
+    made = of_document_000(tmp_path, "succeeded")
+    assert begun(made).session == 2
+
+
+def test_the_overrides_of_a_session_follow_its_contract(tmp_path: Path) -> None:
+    made = of_document_000(tmp_path, "stopped")
+    with pytest.raises(Refused, match=r"max_epochs: 5 -> 9"):  # a key of the user, whatever it is called
+        begun(made, overrides=["max_epochs=9"])
+    started = begun(made, overrides=["max_epochs=9", "roost.max_time=2h", "roost.devices=2"], force=True)
+    request = made.sessions()[1].request
+    assert request["inexact"] == ["max_epochs: 5 -> 9"] and request.ranks == 2
+    changed = ["roost.devices: auto -> 2", "roost.max_time: (not set) -> 2h"]
+    assert started.notes[:2] == [f"changed: {one}" for one in changed]
+    assert begun(made).session == 3
+    assert made.sessions()[2].request.ranks == 2, "as in the session before"
+    with pytest.raises(ConfigError, match=r"roost\.max_time"):
+        begun(made, overrides=["roost.max_time=soon"])
+    with pytest.raises(ConfigError, match="has no copy of this file"):
+        begun(made, overrides=["runner_file_path=/etc/hosts"], force=True)
+
+
+def test_its_code_must_be_in_the_package(tmp_path: Path) -> None:
+    made = of_document_000(tmp_path, "stopped")
+    shutil.rmtree(made.path / "Dataset")
+    with pytest.raises(ConfigError, match=r"Dataset/Dataset\.py"):
+        begun(made, force=True)

@@ -8,7 +8,8 @@ import pytest
 
 from roost.base.errors import ConfigError
 from roost.config.layers import ABSENT
-from roost.operations.lifecycle.explain import explain, merged_settings
+from roost.operations.lifecycle.explain import declared_options, explain, merged_settings
+from tests.dlnest_project import dlnest_project
 from tests.messages import Messages
 from tests.operations.packages import project
 
@@ -44,3 +45,35 @@ def test_an_unknown_key(tmp_path: Path, messages: Messages) -> None:
 def test_all_settings(tmp_path: Path) -> None:
     values = merged_settings(project(tmp_path / "p"), overrides=["+model.name=x"])
     assert values["model"] == {"features": 8, "name": "x"} and values["seed"] == 0
+
+
+def test_a_config_of_document_000(tmp_path: Path, messages: Messages) -> None:
+    config = dlnest_project(tmp_path / "p", seed="mine", options={"x": 1})
+    values = merged_settings(config, overrides=["model.lr=3", "roost.seed=4"])
+    assert (values["seed"], values["roost"]["seed"], values["model"]["lr"]) == ("mine", 4, 3)
+    found = explain(config, "model.lr", overrides=["model.lr=3"])
+    assert found.layers == [("model.json:1", 0.1), ("command line", 3)]
+    assert (found.help, found.values) == (None, None)
+    found = explain(config, "roost.precision")
+    assert found.layers == [("default", 32)] and found.values == "32 or 'bf16'"
+    found = explain(config, "checkpoint_args.max_ckpt_in_fast_track")
+    assert found.layers == [] and found.help == "newest checkpoints kept"
+    for key in ("roost.sead", "model.rl"):
+        with pytest.raises(ConfigError) as refused:
+            explain(config, key)
+        messages.check(refused.value)
+    with pytest.raises(ConfigError):
+        merged_settings(config, overrides=["checkpoint_args.dilation_in_slow_track=0"])
+
+
+def test_its_options_are_the_settings_of_roost(tmp_path: Path) -> None:
+    config = dlnest_project(tmp_path / "p", roost={"log_every": 5})
+    found = {one.name: one for one in declared_options(config, overrides=["roost.limits.grace=9s"])}
+    assert all(name.startswith("roost.") for name in found)
+    assert found["roost.seed"].help == "seed of all random numbers"
+    assert found["roost.seed"].default == "default 0"
+    assert found["roost.log_every"].default == 'default "10/ep"; here 5'
+    assert found["roost.limits.grace"].default == 'default "60s"; here "9s"'
+    assert found["roost.max_time"].default == "not set"
+    assert not {"roost", "roost.limits", "roost.mirrors", "roost.mirrors.wandb.mode"} & found.keys()
+    assert "roost.mirrors.wandb" in found

@@ -13,13 +13,16 @@ import pytest
 
 from roost.base import durable
 from roost.base.errors import ConfigError, Damaged, NotFound, Refused, RoostError, UsageError
+from roost.config import layers
 from roost.operations.lifecycle.debug import DebugRequest, debug
 from roost.operations.lifecycle.fork import ForkRequest, fork
 from roost.package import lineage
 from roost.package.checkpoints import checkpoint
 from roost.package.package import PackageFolder
+from roost.package.package_draft import prepare_training
+from tests.dlnest_project import dlnest_project
 from tests.messages import Messages
-from tests.operations.packages import VALUES, package, session
+from tests.operations.packages import VALUES, add_checkpoint, package, session
 
 
 def forked(made: PackageFolder, **asked: Any) -> PackageFolder:
@@ -309,3 +312,21 @@ def test_a_step_of_before_the_fork_is_debugged_where_it_was_taken(tmp_path: Path
     assert all(fact in str(refused.value) for fact in ("step 15", "step 20", f"roost debug {made.path} 15"))
     assert refused.value.where == new.path
     messages.check(refused.value)
+
+
+def test_a_fork_of_a_project_of_document_000(tmp_path: Path) -> None:
+    """Also of a finished one, as its own code decides when it ends."""
+    tools = tmp_path / "tools.py"
+    tools.write_text("x = 1\n")
+    own = {"other_file_paths": [str(tools)], "optimizers": {"main": {"class": "a"}}}
+    config = dlnest_project(tmp_path / "p", **own)
+    made = prepare_training(layers.load(config)).create("one")
+    session(made, "succeeded")
+    add_checkpoint(made, 0, {"step": 10, "epoch": 1, "valid/loss": 1.0})
+    new = forked(made, overrides=["epochs=9", "optimizers.main.class=b", "roost.seed=4"], name="new")
+    assert new.path == tmp_path / "p/Saves/new"
+    assert (new.request["kind"], new.request["places"]) == ("dlnest", {str(tools): "tools.py"})
+    assert (new.args["epochs"], new.args["roost"]["seed"]) == (9, 4)
+    assert (new.path / "tools.py").read_text() == "x = 1\n" and not new.changed_files()
+    again = forked(new, overrides=["save_root=Other"])
+    assert again.path.parent == tmp_path / "p/Other" and again.request["kind"] == "dlnest"

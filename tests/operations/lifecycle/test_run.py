@@ -19,6 +19,7 @@ from roost.operations.sessions.rank_layout import RankRequest
 from roost.operations.sessions.session_request import StartedSession
 from roost.package import snapshot
 from roost.package.package import PackageFolder
+from tests.dlnest_project import dlnest_project
 from tests.messages import Messages
 from tests.operations.packages import project, session
 from tests.waiting import wait_for
@@ -220,3 +221,50 @@ class TestAgain:
             child.communicate()
         assert sorted(child.returncode for child in children) == [0, 5, 5]
         assert [path.name for path in (tmp_path / "p" / "runs").iterdir()] == ["mine"]
+
+
+def test_a_project_of_document_000(tmp_path: Path) -> None:
+    config = dlnest_project(tmp_path / "p")
+    request = RunRequest(config=config, overrides=["epochs=9", "roost.devices=2"], name="one", device="cpu")
+    started = begun(request)
+    made = PackageFolder.open(started.package)
+    assert made.path == tmp_path / "p/Saves/one" and made.request["kind"] == "dlnest"
+    assert made.args["epochs"] == 9 and made.sessions()[0].request.ranks == 2
+    assert made.sessions()[0].request.strategy == "ddp"
+
+
+def test_the_same_name_continues_only_the_same_project_of_document_000(tmp_path: Path) -> None:
+    """Files from outside of the project are compared with where they came from."""
+    tools = tmp_path / "tools.py"
+    tools.write_text("x = 1\n")
+    config = dlnest_project(tmp_path / "p", other_file_paths=[str(tools)])
+    request = RunRequest(config=config, name="one", device="cpu")
+    begun(request)
+    assert begun(request).session == 2
+    tools.write_text("x = 2\n")
+    with pytest.raises(Refused, match=r"tools\.py has changed"):
+        run(request)
+    tools.write_text("x = 1\n")
+    session(PackageFolder.open(tmp_path / "p/Saves/one"), "succeeded")
+    started = run(request)
+    assert started.session is None and "trains at least one more epoch" in started.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("asked", "error", "setting"),
+    [
+        ({"overrides": ["roost.sead=3"]}, ConfigError, None),
+        ({"overrides": ["runner_name=Walker"]}, ConfigError, "runner_name"),
+        ({"overrides": ["roost.mirrors.csv.file=../x.csv"]}, ConfigError, "roost.mirrors.csv.file"),
+        ({"overrides": ["roost.devices=[0]"], "device": "cpu"}, Refused, "roost.devices"),
+        ({"ranks": RankRequest(strategy="fsdp", devices=2), "device": "cpu"}, ConfigError, "--strategy"),
+    ],
+)
+def test_what_is_refused_of_it(
+    tmp_path: Path, asked: dict[str, Any], error: type[RoostError], setting: str | None, messages: Messages
+) -> None:
+    config = dlnest_project(tmp_path / "p")
+    with pytest.raises(error) as refused:
+        run(RunRequest(config=config, **asked))
+    assert refused.value.setting == setting and not (tmp_path / "p/Saves").exists()
+    messages.check(refused.value)

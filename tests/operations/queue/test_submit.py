@@ -22,8 +22,10 @@ from roost.lab.queue import task_file
 from roost.lab.queue.task import PENDING, STOP, SUCCEEDED
 from roost.operations.lifecycle.continue_ import ContinueRequest
 from roost.operations.queue.submit import SubmitRequest, check_requests, submit, submit_continue
+from roost.operations.queue.why import why
 from roost.package import snapshot
 from roost.package.package import PackageFolder
+from tests.dlnest_project import dlnest_project
 from tests.lab.labs import Lab
 from tests.messages import Messages
 from tests.operations.packages import package, project
@@ -315,3 +317,41 @@ def test_a_continued_task_keeps_its_cores_unless_an_option_sets_them(
     messages.check(note)
     assert cores(cards=1) == (None, None, []), "it has cards, and no cores of its own"
     assert cores() == (None, None, [])
+
+
+def test_a_sweep_over_keys_of_a_project_of_document_000(here: Lab, tmp_path: Path) -> None:
+    """Its values are those of the user's own keys, and of roost's."""
+    config = dlnest_project(tmp_path / "project")
+    request = SubmitRequest(
+        config=config, overrides=["model.lr=0.1,0.01", "roost.seed=0..1"], name="try", options=later()
+    )
+    found = submit(request).tasks
+    assert [task.name for task in found] == [
+        f"try_lr-{lr}_seed-{seed}" for lr in ("0.1", "0.01") for seed in (0, 1)
+    ]
+    args = [PackageFolder.open(task.package).args for task in found]
+    assert [(one["model"]["lr"], one["roost"]["seed"]) for one in args] == [
+        (0.1, 0), (0.1, 1), (0.01, 0), (0.01, 1)
+    ]  # fmt: skip
+    assert {PackageFolder.open(task.package).request["kind"] for task in found} == {"dlnest"}
+    assert [one.overrides for one in check_requests(request)] == [
+        ("model.lr=0.1", "roost.seed=0"),
+        ("model.lr=0.01", "roost.seed=0"),
+    ]
+    # The seed does not change the memory of a run, a key of the user may.
+    assert len({task.profile for task in found}) == 2
+    (explained,) = why(found[0].id)
+    assert explained.package == found[0].package and explained.command == []
+
+
+def test_its_time_limit_is_a_setting_of_roost(here: Lab, tmp_path: Path) -> None:
+    config = dlnest_project(tmp_path / "project", limits="mine")
+    for overrides in (["roost.limits.wall_time=10min"], ["limits.wall_time=10min"]):
+        request = SubmitRequest(config=config, overrides=overrides, options=later())
+        if overrides[0].startswith("roost"):
+            (task,) = submit(request).tasks
+            assert task.need.time_limit == 600.0
+            assert PackageFolder.open(task.package).args["limits"] == "mine"
+        else:
+            with pytest.raises(ConfigError):  # limits is a text of the user
+                submit(request)

@@ -78,14 +78,14 @@ def test_a_key_is_given_again_where_nothing_is_lost_by_it() -> None:
 
 
 def test_samples_show_every_value_but_the_seeds() -> None:
-    found = covering_combinations(["lr=1,2,3", "seed=0..9", "size=4,5", "x=6"], fixed_key="seed")
+    found = covering_combinations(["lr=1,2,3", "seed=0..9", "size=4,5", "x=6"], fixed_keys=["seed"])
     assert found == [
         ("lr=1", "seed=0", "size=4", "x=6"),
         ("lr=2", "seed=0", "size=5", "x=6"),
         ("lr=3", "seed=0", "size=5", "x=6"),
     ]
-    assert covering_combinations(["x=6"], fixed_key="seed") == [("x=6",)]
-    assert covering_combinations([], fixed_key="seed") == [()]
+    assert covering_combinations(["x=6"], fixed_keys=["seed"]) == [("x=6",)]
+    assert covering_combinations([], fixed_keys=["seed"]) == [()]
 
 
 def test_labels_are_plain_names() -> None:

@@ -9,11 +9,14 @@ import pytest
 
 from roost.analysis import analysis_folder
 from roost.base.errors import NotFound
+from roost.config import layers
 from roost.operations.reading.show import BlackBoxDetails, show
 from roost.package.package import PackageFolder
+from roost.package.package_draft import prepare_training
 from roost.package.results import initial_weights, skipped_steps
 from roost.package.results.initial_weights import InitialWeights
 from roost.package.results.skipped_steps import SkippedStep
+from tests.dlnest_project import dlnest_project
 from tests.operations.packages import ROWS, TIMES, VALUES, package, record_rows, session
 from tests.package.results.test_black_box import box
 
@@ -53,6 +56,16 @@ def test_devices_and_strategy_are_those_of_the_newest_session(tmp_path: Path) ->
     made.new_session({"overrides": [], "devices": 1, "strategy": "single", "ranks": 1})
     settings = show(made.path).settings
     assert (settings["devices"], settings["strategy"]) == (1, "single")
+
+
+def test_in_document_000s_contract_they_are_in_the_section_of_roost(tmp_path: Path) -> None:
+    """There ``devices`` is a key of the user."""
+    made = prepare_training(layers.load(dlnest_project(tmp_path / "p", devices="mine"))).create("one")
+    made.new_session({"overrides": ["epochs=9"], "devices": 2, "strategy": "ddp", "ranks": 2})
+    shown = show(made.path)
+    assert (shown.settings["devices"], shown.settings["epochs"]) == ("mine", 9)
+    assert (shown.settings["roost"]["devices"], shown.settings["roost"]["strategy"]) == (2, "ddp")
+    assert "strategy" not in shown.settings
 
 
 def test_where_the_time_went_is_told_apart_from_the_metrics(tmp_path: Path) -> None:

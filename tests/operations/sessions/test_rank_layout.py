@@ -10,6 +10,8 @@ import pytest
 
 from roost.base.errors import ConfigError, Refused, RoostError, UsageError
 from roost.base.system import cpu_cores
+from roost.config import layers
+from roost.config.dlnest.dlnest_settings import parse_dlnest_settings
 from roost.config.settings import Settings, parse_settings
 from roost.devices import visible_cards
 from roost.devices.card import Card, CardProcess
@@ -24,7 +26,9 @@ from roost.operations.sessions.rank_layout import (
     rank_environments,
     with_previous_layout,
 )
+from roost.package.package_draft import prepare_training
 from roost.package.session_schema import SessionRequest
+from tests.dlnest_project import dlnest_project
 from tests.messages import Messages
 from tests.operations.packages import VALUES, package
 
@@ -386,3 +390,23 @@ def test_cores_and_memory_of_the_host_are_part_of_the_request(messages: Messages
     with pytest.raises(Refused, match="--cpus") as refused:
         decided(RankRequest(cores=100_000), device="cpu")
     messages.check(re.sub(r"has \d+ cores?", "has <these>", str(refused.value)))
+
+
+def test_the_settings_of_document_000s_contract_have_their_section(
+    tmp_path: Path, messages: Messages
+) -> None:
+    config = layers.load(dlnest_project(tmp_path / "p", devices="mine", roost={"devices": 2}))
+    found = parse_dlnest_settings(config.values, where=config.where)
+
+    def plan(asked: RankRequest) -> RankLayout:
+        return plan_ranks(asked, found, device="cpu", terminal="", where=config.where)
+
+    assert short(plan(RankRequest())) == ("cpu", "ddp", 2, None)
+    for asked in (RankRequest(strategy="fsdp"), RankRequest(devices=[0], strategy="ddp")):
+        with pytest.raises(RoostError) as refused:
+            plan(asked)
+        messages.check(refused.value)
+    made = prepare_training(config).create("one")
+    made.new_session({"overrides": [], "devices": 3, "strategy": "ddp"})
+    assert with_previous_layout(RankRequest(), made, ["devices=5"]).devices == 3
+    assert with_previous_layout(RankRequest(), made, ["roost.devices=5"]).devices is None

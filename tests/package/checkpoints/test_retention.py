@@ -144,6 +144,13 @@ def test_dilation_counts_scheduled_saves_alone() -> None:
     assert retention.retained_ids(infos, policy) == {0, 5, 6, 7}
 
 
+def test_saves_that_are_not_scheduled_may_leave_the_fast_track_alone() -> None:
+    infos = history(*({"scheduled": n} for n in (0, None, 1, None, None, None)))
+    policy = RetentionPolicy(fast=1, held=0, only_scheduled=True)
+    assert retention.track_ids(infos, policy)["fast"] == [2]
+    assert retention.retained_ids(infos, policy) == {2, 4, 5}
+
+
 def test_of_equals_the_earlier_is_best_and_nan_never_is() -> None:
     infos = history(*({"metrics": {"loss": v}} for v in (math.nan, 0.5, 0.3, 0.3, math.inf, -math.inf, 0.4)))
     ids = [info.id for info in retention.best_checkpoints(infos, BestRule(monitor="loss", top_k=3))]

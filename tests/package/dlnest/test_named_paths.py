@@ -19,7 +19,7 @@ from roost.package.dlnest.named_paths import (
     packaged_path,
     require_packaged,
 )
-from roost.package.package import PackageFolder
+from roost.package.package import PackageFolder, with_overrides
 from roost.package.package_draft import prepare_training
 from roost.package.project_preflight import code_of, require_classes
 from tests.dlnest_project import RUNNER, dlnest_project
@@ -188,7 +188,7 @@ def test_a_path_that_was_not_copied(tmp_path: Path, messages: Messages) -> None:
             packaged_path(made.path, made.request, written)
         messages.check(refused.value)
     for override in ("runner_file_path=/etc/hosts", "other_file_paths=[Gone]", "runner_name=Walker"):
-        settings = parse_dlnest_settings(made.with_overrides(made.settings(), [override]))
+        settings = parse_dlnest_settings(with_overrides(made, made.settings(), [override]))
         with pytest.raises(ConfigError) as refused:
             code_of(settings, made, lambda key: "command line")
         assert refused.value.setting in override or refused.value.setting == "other_file_paths.0"

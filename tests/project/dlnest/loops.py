@@ -8,11 +8,11 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from roost.base import safetensors_format, state_tree
 from roost.config import objects
+from roost.config.dlnest.dlnest_settings import parse_dlnest_settings
 from roost.package.checkpoints import checkpoint
 from roost.package.checkpoints.retention import RetentionPolicy
 from roost.package.package import PackageFolder
@@ -54,7 +54,7 @@ def loop(made: PackageFolder, *, id: int | None = None, **options: Any) -> Itera
     try:
         manifest, states, _ = run_state.read(checkpoints, ALONE, id=id)
         state = run_state.project_state(states, ALONE) if manifest is not None else None
-        project = load_project(made, SimpleNamespace(seed=3), device="cpu", state=state)
+        project = load_project(made, parse_dlnest_settings(made.settings()), device="cpu", state=state)
         assert project.build()
         settings = {"log_every": 3, "records": made.path / "records", **options}
         yield TrainingLoop(

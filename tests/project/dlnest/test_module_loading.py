@@ -9,7 +9,7 @@ import pytest
 from roost.config import objects
 from roost.package.package import PackageFolder
 from roost.project.dlnest import module_loading
-from tests.project.dlnest.projects import load, package
+from tests.project.dlnest.projects import DATASET, RUNNER, load, package
 
 
 def loaded(made: PackageFolder, written: str, name: str) -> type:
@@ -65,14 +65,25 @@ def test_an_absolute_path_is_that_of_the_copy(tmp_path: Path) -> None:
 
 def test_the_dataset_is_a_module_by_its_bare_name(tmp_path: Path) -> None:
     """As objects in checkpoints and loader workers refer to it; its folder remains a package."""
-    made = package(tmp_path, {"Dataset/more.py": "x = 1"})
+    code = f"from Dataset.more import x\n{DATASET}"
+    made = package(tmp_path, {"Dataset/more.py": "x = 1", "Dataset/Dataset.py": code})
     load(made).build_dataset()
     dataset = sys.modules["Dataset"]
     assert dataset is sys.modules["Dataset.Dataset"] and isinstance(dataset.Dataset, type)
+    assert dataset.Dataset.__module__ == "Dataset"
     from Dataset import more  # type: ignore[import-not-found]
     from Dataset.Dataset import Dataset  # type: ignore[import-not-found]
 
     assert more.x == 1 and Dataset is dataset.Dataset
+
+
+def test_a_module_beside_the_dataset_that_was_imported_before(tmp_path: Path) -> None:
+    code = "import Dataset.more\nfrom Dataset.Dataset import Dataset\nfrom Net import Net"
+    runner = RUNNER.replace("from Net import Net", code)
+    load(package(tmp_path, {"Dataset/more.py": "x = 1", "Model/Runner.py": runner}))
+    import Dataset.more  # type: ignore[import-not-found]
+
+    assert Dataset.more.x == 1 and Dataset.Dataset is sys.modules["Model.Runner"].Dataset
 
 
 def test_a_bare_name_that_a_library_has_remains_the_librarys(tmp_path: Path) -> None:

@@ -304,9 +304,9 @@ def test_a_dataset_that_does_not_return_three(tmp_path: Path, messages: Messages
 
 
 def test_an_error_of_the_projects_code_is_the_projects(tmp_path: Path) -> None:
-    project = load(package(tmp_path, {"Model/Runner.py": RUNNER.replace("from Net", "from Nett")}))
+    made = package(tmp_path, {"Model/Runner.py": RUNNER.replace("from Net", "from Nett")})
     with pytest.raises(ModuleNotFoundError, match="Nett"):
-        project.build()
+        load(made)
     assert "Model.Runner" not in sys.modules
 
 

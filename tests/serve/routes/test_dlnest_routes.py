@@ -21,6 +21,7 @@ from roost.serve import request_journal
 from roost.serve.http.listening_sockets import SOCKET_NAME
 from roost.serve.routes import served_packages
 from roost.serve.routes.dlnest_routes import FORM_PATHS, ROUTES
+from tests.dlnest_project import dlnest_project
 from tests.messages import Messages
 from tests.operations.packages import project
 from tests.serve.servers import Server
@@ -157,6 +158,15 @@ def test_what_is_unknown_missing_or_wrong_is_named_and_changes_nothing(client: C
             assert refused["code"] == "invalid" and refused["error"].startswith(key), refused
     wrong = client.http.request("GET" if not name.startswith("get_") else "DELETE", f"/{name}")
     assert wrong.status_code == 405
+
+
+def test_a_project_of_the_document_waits_as_a_training(client: Client, tmp_path: Path) -> None:
+    config = dlnest_project(tmp_path / "p")
+    found = client.ask("run_train", config_path=str(config), CPU="True")
+    (info,) = waiting(client)
+    assert (info["ID"], info["type"], info["status"]) == (found["task_ID"], "Train", "Pending")
+    assert info["args"]["epochs"] == 5 and info["args"]["root_file_path"] == found["package"]
+    assert client.ask("del_task", task_ID=found["task_ID"]) == {"status": "success"}
 
 
 def test_a_training_waits_with_its_task_and_its_package(client: Client, config: Path) -> None:

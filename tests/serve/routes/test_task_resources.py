@@ -24,7 +24,7 @@ def test_parameters_are_the_options_of_a_task_and_nothing_else() -> None:
 def test_a_time_limit_of_any_length_arrives(seconds: float) -> None:
     (override,) = task_resources.time_limit_override(ResourceParameters(time_limit=seconds))
     name, _, value = override.partition("=")
-    assert name == "limits.wall_time" and parse_duration(value, setting=name) == max(seconds, 1e-6)
+    assert name == "roost.limits.wall_time" and parse_duration(value, setting=name) == max(seconds, 1e-6)
 
 
 def test_a_path_begins_at_the_root() -> None:

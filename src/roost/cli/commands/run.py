@@ -62,6 +62,7 @@ def command(arguments: tuple[str, ...], **options: Any) -> int:
     roost run config.yaml -CPU --devices 2     # two processes on the CPU
     roost run config.yaml --time-limit 11h30m --restart 3
     roost run config.yaml --explain optimizers.main.lr
+    roost run root_config.json epochs=5 roost.precision=bf16    # a project of DLNest
     """
     config, overrides = config_and_overrides(options.pop("config"), arguments)
     overrides += take_time_limit(options)

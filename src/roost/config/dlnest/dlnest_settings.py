@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
 from roost.base.errors import ConfigError
@@ -25,7 +25,7 @@ class SaveSettings(Struct, frozen=True, kw_only=True):
     """``roost.checkpoint``: saves in addition to those that the project's LifeCycle decides."""
 
     every: Annotated[
-        Every | list[Every],
+        Every | Annotated[list[Every], Meta(min_length=1)],
         help_text("when to save inside an epoch, in addition to needSaveModel; one interval or several"),
     ] = "30min"
 
@@ -160,6 +160,16 @@ def _read_keys(values: Mapping[str, Any], where: Where) -> _Keys:
 def defaults(values: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the defaults of the section ``roost``; none of the user's keys."""
     return {SECTION: section_schema.defaults(RoostSection, values.get(SECTION))}
+
+
+def all_defaults() -> dict[str, Any]:
+    """Returns the defaults of the section ``roost``, and those of the contract's keys that roost reads."""
+    return {**defaults({}), **section_schema.defaults(_Keys, {})}
+
+
+def contract_keys() -> list[str]:
+    """Returns every dotted key of the contract that roost reads."""
+    return list(section_schema.known_keys(_Keys, {}))
 
 
 def known_keys(values: Mapping[str, Any]) -> Iterator[str]:

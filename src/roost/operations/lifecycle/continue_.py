@@ -25,7 +25,7 @@ from roost.operations.sessions.session_request import (
 from roost.package import lineage, live_progress, resume_gate, sessions, snapshot
 from roost.package.checkpoints import checkpoint
 from roost.package.kinds import PackageKind, TaskKind
-from roost.package.package import PackageFolder
+from roost.package.package import PackageFolder, with_overrides
 from roost.package.project_preflight import (
     check_mirror_paths,
     code_of,
@@ -174,14 +174,14 @@ def next_session(package: PackageFolder, request: ContinueRequest) -> NextSessio
     if request.checkpoint is not None:
         checkpoint.verify(package.store().path(request.checkpoint))  # otherwise the session would fail on it
     changes = bool(found.safe or found.refused)
-    if request.checkpoint is None and not changes and package.has_reached_goal():
+    if request.checkpoint is None and not changes and has_reached_goal(package):
         return None
     found.require(force=request.force)
     if PackageKind.of(package.request) is PackageKind.TRAIN:
         lineage.require_loadable(found.refused)
     project = preconditions.project_folder(package, request.project)
     where = setting_locations(package, overrides=request.overrides)
-    values = package.with_overrides(package.settings(), request.overrides)
+    values = with_overrides(package, package.settings(), request.overrides)
     settings = parse_package_settings(package, values, project=project, folder=str(package.path), where=where)
     code_of(settings, package, where)
     copied = [*package.manifest["files"], *package.manifest["links"]]
@@ -189,8 +189,17 @@ def next_session(package: PackageFolder, request: ContinueRequest) -> NextSessio
     return NextSession(package, request, settings, project, where, found)
 
 
+def has_reached_goal(package: PackageFolder) -> bool:
+    """Whether another session would have nothing to do. A project of document 000's contract trains at least
+    one more epoch: its own code decides after it."""
+    return package.state() == "succeeded" and PackageKind.of(package.request) is not PackageKind.DLNEST
+
+
 def finished_note(package: PackageFolder) -> str:
-    """Returns the note that a run is finished, with the setting that would prolong it."""
+    """Returns the note that a run is finished, with the way to prolong it."""
+    if PackageKind.of(package.request) is PackageKind.DLNEST:
+        path = shlex.quote(str(package.path))
+        return f"the run is finished; `roost continue {path}` trains at least one more epoch"
     return f"the run is finished, there is nothing to do; to continue, {raise_limit_fix(package)}"
 
 

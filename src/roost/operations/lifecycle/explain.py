@@ -3,7 +3,7 @@ package."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,9 @@ from roost.config.layers import Config, Contract
 from roost.config.other_tools import synonyms
 from roost.config.sections.yaml_project import OptionSettings
 from roost.package.project_preflight import check_new_config
+
+_MAX_DOTS = 2
+"""Of a setting that help shows."""
 
 
 @dataclass(frozen=True)
@@ -87,18 +90,18 @@ def declared_options(
 
 
 def _settings_of_section(found: Config) -> Iterator[DeclaredOption]:
-    """Yields the settings of the section ``roost`` of a config of document 000's contract."""
+    """Yields the settings of the section ``roost`` of a config of document 000's contract, without inner
+    sections and what is in those of the mirrors."""
     for key in dlnest_settings.known_keys(found.values):
-        (values, help), given = (
-            (dlnest_settings.allowed_values(key), dlnest_settings.describe(key)),
-            found.explain(key),
-        )
-        if values is None or help is None or any(isinstance(one, Mapping) for _, one in given):
+        values, help = dlnest_settings.allowed_values(key), dlnest_settings.describe(key)
+        if values in (None, "a section") or help is None or key.count(".") > _MAX_DOTS:
             continue
-        shown = [f"default {_encoded(given[0][1])}"] if given and given[0][0] == layers.DEFAULT_LABEL else []
-        if given and given[-1] is not given[0]:
+        given = found.explain(key)
+        is_default = bool(given) and given[0][0] == layers.DEFAULT_LABEL
+        shown = [f"default {_encoded(given[0][1])}"] if is_default else []
+        if len(given) > is_default:
             shown.append(f"here {_encoded(given[-1][1])}")
-        yield DeclaredOption(key, help, values, "; ".join(shown) or "not set")
+        yield DeclaredOption(key, help, values or "", "; ".join(shown) or "not set")
 
 
 def _encoded(value: Any) -> str:

@@ -19,7 +19,12 @@ from roost.base.text.word_list import join_names
 from roost.config import layers
 from roost.config.layers import ConfigDifference
 from roost.config.run_settings import RunSettings
-from roost.operations.lifecycle.continue_ import previous_device, raise_limit_fix, reached_limit
+from roost.operations.lifecycle.continue_ import (
+    has_reached_goal,
+    previous_device,
+    raise_limit_fix,
+    reached_limit,
+)
 from roost.operations.lifecycle.run import locked_root
 from roost.operations.reading import package_schema
 from roost.operations.sessions.rank_layout import RankLayout, RankRequest, plan_ranks, with_previous_layout
@@ -35,7 +40,7 @@ from roost.package.checkpoints import checkpoint, checkpoint_store, retention
 from roost.package.checkpoints.checkpoint import Manifest
 from roost.package.dlnest.named_paths import PLACES
 from roost.package.kinds import PackageKind
-from roost.package.package import PackageFolder
+from roost.package.package import PackageFolder, with_overrides
 from roost.package.project_preflight import (
     check_mirror_paths,
     code_of,
@@ -137,7 +142,7 @@ def fork(request: ForkRequest) -> StartedSession:
 
 def _plan_fork(source: PackageFolder, request: ForkRequest) -> _ForkPlan:
     before = source.settings()
-    values = source.with_overrides(before, request.overrides)
+    values = with_overrides(source, before, request.overrides)
     differences = layers.differences(before, values)
     provenance = _provenance(source, differences)
     where = provenance_locations(provenance)
@@ -173,7 +178,7 @@ def _provenance(source: PackageFolder, differences: Sequence[ConfigDifference]) 
     found, values = dict(source.provenance), source.args
     for session in source.sessions():
         if session.is_effective(source.path / "records"):
-            after = source.with_overrides(values, session.request.overrides)
+            after = with_overrides(source, values, session.request.overrides)
             label = f"command line of session {session.number} of {source.path.name}"
             _set_layer(found, layers.differences(values, after), label)
             values = after
@@ -227,7 +232,7 @@ def _target_root(
 def _reached_goal(plan: _ForkPlan, request: ForkRequest) -> Manifest | None:
     """Returns the requested checkpoint if it is the end of a finished run and no limit is changed."""
     line = plan.source.store().lineage()
-    if not line or not plan.source.has_reached_goal():
+    if not line or not has_reached_goal(plan.source):
         return None
     if request.step not in (None, line[-1].step) or request.checkpoint not in (None, line[-1].id):
         return None

@@ -13,7 +13,7 @@ from roost.config.dlnest import dlnest_settings
 from roost.lab.memory.memory_features import memory_features
 from roost.lab.sessions.session_plan import SessionPlan
 from roost.package.kinds import PackageKind
-from roost.package.package import PackageFolder
+from roost.package.package import PackageFolder, with_overrides
 
 _CODE_SUFFIXES = frozenset([".py", ".pyx", ".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp"])
 """Other files that matter are named by the config, whose settings are in the profile."""
@@ -35,7 +35,7 @@ def profile_of(
     """
     if plan.is_command:
         return "", None
-    settings = package.with_overrides(package.settings(), plan.request["overrides"])
+    settings = with_overrides(package, package.settings(), plan.request["overrides"])
     features, scale = memory_features(
         {**_relevant_settings(package, settings), "strategy": plan.request["strategy"]},
         family=str(package.request.get("project") or package.path.parent),

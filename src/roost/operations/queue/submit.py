@@ -17,6 +17,7 @@ from roost.base.errors import Refused, UsageError
 from roost.base.interval import parse_duration
 from roost.base.system import state_folder
 from roost.config import layers
+from roost.config.dlnest.dlnest_settings import SECTION
 from roost.config.layers import Config
 from roost.config.run_settings import RunSettings
 from roost.devices import inventory
@@ -54,6 +55,7 @@ from roost.package.package import PackageFolder
 from roost.package.package_draft import TrainingDraft, prepare_training
 
 _MAX_THREADS = 8
+_SEEDS = ("seed", f"{SECTION}.seed")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +133,7 @@ def check_requests(request: SubmitRequest) -> list[CheckRequest]:
             device="cpu" if on_cpu else "auto",
             command=request.command,
         )
-        for overrides in sweep.covering_combinations(request.overrides, fixed_key="seed")
+        for overrides in sweep.covering_combinations(request.overrides, fixed_keys=_SEEDS)
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from roost.base.errors import UsageError
 
@@ -42,19 +42,19 @@ def expand(overrides: Sequence[str]) -> list[tuple[str, ...]]:
     return list(itertools.product(*choices))
 
 
-def covering_combinations(overrides: Sequence[str], *, fixed_key: str) -> list[tuple[str, ...]]:
+def covering_combinations(overrides: Sequence[str], *, fixed_keys: Collection[str]) -> list[tuple[str, ...]]:
     """Returns the fewest combinations of `expand` in which every value of every key occurs.
 
     Args:
         overrides: As for `expand`.
-        fixed_key: A key of which only the first value is used.
+        fixed_keys: Keys of which only the first value is used.
 
     Raises:
         UsageError: As for `expand`.
     """
     expand(overrides)
     choices = [_choices(override) for override in overrides]
-    choices = [found[:1] if _key(found[0]) == fixed_key else found for found in choices]
+    choices = [found[:1] if _key(found[0]) in fixed_keys else found for found in choices]
     number = max(map(len, choices), default=1)
     return [tuple(found[min(at, len(found) - 1)] for found in choices) for at in range(number)]
 

@@ -71,6 +71,7 @@ class _PackageRequest(msgspec.Struct):
     git: _Git | None = None
     parent: lineage.ForkParent | None = None
     ancestors: list[lineage.ForkParent] = []
+    places: dict[str, str] = {}
 
 
 @functools.cache

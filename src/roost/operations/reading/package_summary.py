@@ -87,7 +87,10 @@ def _group(path: Path, stored_tasks: Sequence[task_file.StoredTask]) -> str | No
     sweeps = [one.task.sweep for one in stored_tasks if one.task.sweep is not None]
     if not sweeps:
         return None
-    values = {name: value for name, value in package_schema.load(path, "args.json").items() if name != "seed"}
+    values = package_schema.load(path, "args.json")
+    values.pop("seed", None)
+    if isinstance(section := values.get("roost"), dict):  # document 000's contract
+        section.pop("seed", None)
     return f"{sweeps[-1]}-{zlib.crc32(json.dumps(values, sort_keys=True).encode()):08x}"
 
 

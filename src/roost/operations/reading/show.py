@@ -19,6 +19,7 @@ from roost.operations.reading.package_row import PackageSummary
 from roost.operations.reading.package_summary import summarize
 from roost.package import environment, lineage
 from roost.package.checkpoints import checkpoint
+from roost.package.kinds import PackageKind
 from roost.package.lineage import ForkParent
 from roost.package.package import PackageFolder
 from roost.package.results import (
@@ -202,7 +203,7 @@ def show(package: Path | str) -> PackageDetails:
         project=request.get("project"),
         git_commit=git.get("commit"),
         git_dirty=git.get("dirty"),
-        settings={**package_schema.settings(opened), **_device_settings(found)},
+        settings=_settings(opened, found),
         determinism=determinism_summary.read(opened.path),
         sessions=[_session(session) for session in found],
         metrics=columns.last(),
@@ -227,12 +228,18 @@ def show(package: Path | str) -> PackageDetails:
     )
 
 
-def _device_settings(found: Sequence[Session]) -> dict[str, Any]:
-    """Returns the devices and strategy of the newest training session, which options may have set."""
+def _settings(package: PackageFolder, found: Sequence[Session]) -> dict[str, Any]:
+    """Returns the effective settings, with the devices and strategy of the newest training session, which
+    options may have set."""
+    settings = package_schema.settings(package)
     request = next((one.request for one in reversed(found) if "strategy" in one.request), None)
     if request is None:
-        return {}
-    return {key: package_schema.printable(request[key]) for key in ("devices", "strategy") if key in request}
+        return settings
+    given = {key: package_schema.printable(request[key]) for key in ("devices", "strategy") if key in request}
+    if PackageKind.of(package.request) is PackageKind.DLNEST:
+        section = settings.get("roost")
+        return {**settings, "roost": {**(section if isinstance(section, dict) else {}), **given}}
+    return {**settings, **given}
 
 
 def _forks(package: PackageFolder) -> list[PackageSummary]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -77,8 +78,11 @@ def checkpoint_id(path: Path) -> int:
 
 
 def ids(folder: Path) -> list[int]:
-    """Returns the ids of the committed checkpoints, ascending, without verifying them."""
-    return sorted(int(match[1]) for path in folder.iterdir() if (match := _FOLDER.fullmatch(path.name)))
+    """Returns the ids of the committed checkpoints, ascending, without verifying them. A file of such a name
+    is a checkpoint of another program."""
+    with os.scandir(folder) as entries:
+        found = [(_FOLDER.fullmatch(entry.name), entry) for entry in entries]
+        return sorted(int(match[1]) for match, entry in found if match and entry.is_dir())
 
 
 def set_aside_names(folder: Path) -> list[str]:

@@ -32,13 +32,21 @@ class RetentionPolicy(msgspec.Struct, frozen=True, kw_only=True):
     slow_every: int = _DEFAULTS.slow_every
     held: int = _DEFAULTS.held
     best: tuple[BestRule, ...] = ()
+    only_scheduled: bool = False
+    """Whether only scheduled saves count for the fast track, and others are kept while they are the newest or
+    the one before it."""
 
 
-def policy_from_settings(given: CheckpointSettings) -> RetentionPolicy:
-    """Returns the policy of the section ``checkpoint``."""
+def policy_from_settings(given: CheckpointSettings, *, only_scheduled: bool = False) -> RetentionPolicy:
+    """Returns the policy of the section ``checkpoint``; see `RetentionPolicy.only_scheduled`."""
     best = tuple(BestRule(monitor=one.monitor, mode=one.mode, top_k=one.top_k) for one in given.best)
     return RetentionPolicy(
-        fast=given.fast, slow=given.slow, slow_every=given.slow_every, held=given.held, best=best
+        fast=given.fast,
+        slow=given.slow,
+        slow_every=given.slow_every,
+        held=given.held,
+        best=best,
+        only_scheduled=only_scheduled,
     )
 
 
@@ -74,10 +82,11 @@ def track_ids(
 ) -> dict[str, list[int]]:
     """Returns the ids in each track of the lineage that ends at ``tip``, ascending; None: the newest one."""
     line = lineage(manifests, tip=tip)
-    slow = [i for i in line if i.scheduled is not None and i.scheduled % max(1, policy.slow_every) == 0]
+    scheduled = [i for i in line if i.scheduled is not None]
+    slow = [i for i in scheduled if (i.scheduled or 0) % max(1, policy.slow_every) == 0]
     best = {manifest.id for rule in policy.best for manifest in best_checkpoints(line, rule)}
     return {
-        "fast": _newest(line, policy.fast),
+        "fast": _newest(scheduled if policy.only_scheduled else line, policy.fast),
         "slow": _newest(slow, policy.slow),
         "held": _newest([manifest for manifest in line if manifest.held], policy.held),
         "best": sorted(best),

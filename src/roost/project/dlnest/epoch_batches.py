@@ -52,9 +52,7 @@ class EpochBatches:
             return None
 
     @property
-    def can_know_its_end(self) -> bool:
-        """Whether after `length` batches the pass has ended, so that it need not be drawn again to find that
-        out."""
+    def _has_indices(self) -> bool:
         return isinstance(self._loader, DataLoader) and not isinstance(self._loader.dataset, IterableDataset)
 
     def begin(self, *, epoch: int | None = None) -> None:
@@ -121,10 +119,16 @@ class EpochBatches:
         if epoch is not None and hasattr(sampler, "set_epoch"):
             sampler.set_epoch(epoch)
 
+    @property
+    def _may_ignore_seeds(self) -> bool:
+        """Whether the set or a sampler is the project's own."""
+        parts = loader_parts.parts(self._loader)[1:]
+        return self._has_indices and not all(type(one).__module__.startswith("torch.") for one in parts)
+
     def _note_unknown_order(self) -> None:
         """Notes a loader that need not give the same batches again."""
         loader: Any = self._loader
-        if isinstance(loader, list | tuple) or self.can_know_its_end:
+        if isinstance(loader, list | tuple) or self._has_indices:
             return
         kind = type(loader.dataset if isinstance(loader, DataLoader) else loader).__name__
         self._note_inexact(
@@ -139,7 +143,7 @@ class EpochBatches:
         self._is_probed = True
         if isinstance(self._loader, Iterator):
             self._note_inexact(f"{_NAME} can be iterated only once: a later session begins it anew")
-        elif self.can_know_its_end and seeding_probe.probe_seeding(_PassProbe(self._loader)).ignores_seeding:
+        elif self._may_ignore_seeds and seeding_probe.probe_seeding(_PassProbe(self._loader)).ignores_seeding:
             self._note_inexact(f"{_NAME} draws from a generator that roost neither seeds nor saves")
 
 
@@ -188,7 +192,9 @@ class _PassProbe:
         return first[0] != second[0] or (None not in (first[1], second[1]) and first[1] != second[1])
 
     def _read(self, begin: Mapping[str, Any]) -> tuple[Any, Any]:
-        sampler: Any = self._loader.batch_sampler or self._loader.sampler
+        sampler: Any = self._loader.batch_sampler
+        if sampler is None:
+            sampler = self._loader.sampler
         restore_own_state(self._loader, begin)
         seeding.seed_all(0)
         chosen = list(itertools.islice(sampler, _NUM_PROBED_INDICES))

@@ -41,7 +41,7 @@ MODULES: dict[str, tuple[str, ...]] = {
 
 def install() -> None:
     """Makes the names importable in this process, in place of an installed DLNest, which is reported once."""
-    if _FINDER in sys.meta_path:
+    if FINDER in sys.meta_path:
         return
     if importlib.machinery.PathFinder.find_spec(ROOT) is not None:
         print(
@@ -49,13 +49,13 @@ def install() -> None:
             flush=True,
         )
     _forget()
-    sys.meta_path.insert(0, _FINDER)
+    sys.meta_path.insert(0, FINDER)
 
 
 def uninstall() -> None:
     """Removes the names again."""
-    if _FINDER in sys.meta_path:
-        sys.meta_path.remove(_FINDER)
+    if FINDER in sys.meta_path:
+        sys.meta_path.remove(FINDER)
         _forget()
 
 
@@ -84,4 +84,5 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             setattr(module, name, getattr(importlib.import_module(home), name))
 
 
-_FINDER = _Finder()
+FINDER = _Finder()
+"""The entry of ``sys.meta_path``."""

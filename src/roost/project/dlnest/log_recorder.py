@@ -29,7 +29,7 @@ class LogRecorder:
         self.results: dict[str, float] = {}
         """What the newest validation has added, if no step was taken since."""
 
-    def open(self, folder: Path, session: int, *, start_step: int) -> None:
+    def begin(self, folder: Path, session: int, *, start_step: int) -> None:
         """Opens the file of a session."""
         if self._project.ranks.is_main:
             durable.make_folders(folder, below=folder.parent)

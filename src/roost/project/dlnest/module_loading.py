@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import inspect
-import os
 import sys
 import types
 from pathlib import Path
@@ -36,7 +35,13 @@ def packaged_file(written: str, package: PackageFolder) -> Path:
 
 
 def load_class(
-    written: str, name: str, package: PackageFolder, *, settings: tuple[str, str], where: Where
+    written: str,
+    name: str,
+    package: PackageFolder,
+    *,
+    settings: tuple[str, str],
+    where: Where,
+    has_bare_name: bool = False,
 ) -> type:
     """Imports a class of the project from the package.
 
@@ -49,6 +54,8 @@ def load_class(
         package: The package.
         settings: The keys of path and name, for messages.
         where: Returns where a key was set, for messages.
+        has_bare_name: Whether its module has the bare name of its file, too: the dataset's has, and objects
+            in checkpoints and loader workers refer to it by that name.
 
     Raises:
         ConfigError: There is no such file.
@@ -66,7 +73,7 @@ def load_class(
             fix="name a file of the project, and begin a new run",
         )
     cold_restart.restart_if_needed(package.path)
-    module = import_file(file, package.path)
+    module = import_file(file, package.path, has_bare_name=has_bare_name)
     cold_restart.restart_if_needed(package.path)
     found = vars(module).get(name)
     if not inspect.isclass(found):
@@ -82,44 +89,54 @@ def load_class(
     return found
 
 
-def import_file(file: Path, package: Path) -> types.ModuleType:
+def import_file(file: Path, package: Path, *, has_bare_name: bool = False) -> types.ModuleType:
     """Imports a file of the package as the module that the project's own code would import it as
-    (``Model.Runner``), or by a name of its own where that name is another module's."""
+    (``Model.Runner``), or by a name of its own where that name is another module's.
+
+    Args:
+        file: The file.
+        package: The package's folder.
+        has_bare_name: Whether the module has the bare name of its file, too, if no other module has it.
+    """
     put_on_path(package, file.parent)
     name = _module_name(file, package)
-    loaded = sys.modules.get(name)
-    if loaded is not None:
-        return loaded
-    spec = importlib.util.spec_from_file_location(name, file)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        sys.modules.pop(name, None)
-        raise
-    parent, _, child = name.rpartition(".")
-    if parent in sys.modules:
-        setattr(sys.modules[parent], child, module)
+    bare = file.stem if has_bare_name and _is_free(file, package) else name
+    module = sys.modules.get(name)
+    # The folder of the same name remains a package.
+    folders = [str(package / bare)] if bare != name and (package / bare).is_dir() else None
+    if module is None or not _is_at(module, file.with_suffix("")):
+        module = _execute(bare, name, file, folders)
+    elif folders is not None:  # the project's own code has imported it before
+        module.__path__ = folders
+    sys.modules[bare] = module
+    for one, other in list(sys.modules.items()):
+        # What the import system does: modules are attributes of their packages.
+        parent, _, child = one.rpartition(".")
+        package_module = sys.modules.get(parent)
+        if (other is module or package_module is module) and package_module not in (None, other):
+            vars(package_module).setdefault(child, other)
     return module
 
 
-def add_bare_name(module: types.ModuleType, package: Path) -> None:
-    """Makes a module importable by the bare name of its file, too, as the dataset's module is: objects in
-    checkpoints and loader workers refer to it by that name.
-
-    A folder of the project that has the same name remains importable as a package.
-    """
-    file = Path(str(module.__file__))
-    name, folder = file.stem, package / file.stem
-    loaded = sys.modules.get(name)
-    is_folder = loaded is not None and [str(folder)] == list(getattr(loaded, "__path__", []))
-    if name in sys.stdlib_module_names or (loaded is not None and not is_folder):
-        return
-    if folder.is_dir():
-        module.__path__ = [str(folder)]
-    sys.modules[name] = module
+def _execute(name: str, other_name: str, file: Path, folders: list[str] | None) -> types.ModuleType:
+    """Executes a file as a module of two names, which may be the same, and of the folders as a package."""
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    if folders is not None:
+        module.__path__ = folders
+    before = {one: sys.modules.get(one) for one in (name, other_name)}
+    sys.modules[name] = sys.modules[other_name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        for one, other in before.items():
+            if other is None:
+                sys.modules.pop(one, None)
+            else:
+                sys.modules[one] = other
+        raise
+    return module
 
 
 def put_on_path(package: Path, folder: Path) -> None:
@@ -133,24 +150,27 @@ def put_on_path(package: Path, folder: Path) -> None:
 
 def _module_name(file: Path, package: Path) -> str:
     parts = file.relative_to(package).with_suffix("").parts
-    name = ".".join(parts)
     if all(part.isidentifier() for part in parts) and parts[0] not in sys.stdlib_module_names:
-        taken = [_leads_elsewhere(parts[: end + 1], package) for end in range(len(parts))]
-        if not any(taken):
-            return name
-    return _UNIQUE + hashlib.sha256(os.fsencode(file)).hexdigest()[:12]
+        outer = [(".".join(parts[:end]), package.joinpath(*parts[:end])) for end in range(1, len(parts) + 1)]
+        if all(name not in sys.modules or _is_at(sys.modules[name], place) for name, place in outer):
+            return ".".join(parts)
+    # Of the place in the package, because a pickle has the name, and a package can be moved.
+    return _UNIQUE + hashlib.sha256("/".join(parts).encode()).hexdigest()[:12]
 
 
-def _leads_elsewhere(parts: tuple[str, ...], package: Path) -> bool:
-    """Whether the module of this name is loaded from another place than the package."""
-    loaded = sys.modules.get(".".join(parts))
-    if loaded is None:
-        return False
-    place = package.joinpath(*parts)
-    known = [getattr(loaded, "__file__", None), *getattr(loaded, "__path__", [])]
-    return not any(
-        Path(one) in (place, place.with_suffix(".py"), place / "__init__.py") for one in known if one
+def _is_free(file: Path, package: Path) -> bool:
+    """Whether no other module has the bare name of a file; a folder of the project may have it."""
+    loaded = sys.modules.get(file.stem)
+    return file.stem not in sys.stdlib_module_names and (
+        loaded is None or _is_at(loaded, package / file.stem)
     )
+
+
+def _is_at(module: types.ModuleType, place: Path) -> bool:
+    """Whether a module is loaded from a path, which is given without ``.py``; or is its folder."""
+    known = [getattr(module, "__file__", None), *getattr(module, "__path__", [])]
+    files = (place, Path(f"{place}.py"), place / "__init__.py")
+    return any(Path(one) in files for one in known if one)
 
 
 def _is_own_class(value: object, module: types.ModuleType) -> bool:

@@ -6,7 +6,6 @@ import copy
 import functools
 import inspect
 import json
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,24 +17,15 @@ from roost.base.errors import ContractError
 from roost.config.dlnest.dlnest_settings import SECTION, DlnestSettings
 from roost.package.package import PackageFolder
 from roost.package.setting_locations import setting_locations
-from roost.project.dlnest import import_names, module_loading
 from roost.project.dlnest.classes.project_object import ProcessPlace
 from roost.project.dlnest.classes.running_status import RunningStatus
-from roost.project.dlnest.generations import (
-    DATASET,
-    LIFE_CYCLE,
-    RUNNER,
-    Generation,
-    Role,
-    construct,
-    generation_of,
-)
+from roost.project.dlnest.generations import Generation, construct
 from roost.project.dlnest.lifecycle_calls import LifeCycleCalls
 from roost.project.dlnest.plugins.plugin_calls import add_plugins
 from roost.project.dlnest.plugins.plugin_loading import load_plugins
+from roost.project.dlnest.project_classes import ProjectClass, ProjectClasses, load_classes
 from roost.train.accelerators.registry import accelerator_of
 from roost.train.distributed.ranks import ALONE, Ranks
-from roost.train.step import seeding
 
 
 @dataclass
@@ -64,7 +54,7 @@ class DlnestProject:
     plugins: Sequence[type]
     state: Mapping[str, Any] | None
     """What a checkpoint holds of the project, or None."""
-    analyzing: bool
+    classes: ProjectClasses
     life_cycle: Any = None
     calls: LifeCycleCalls = field(default_factory=lambda: LifeCycleCalls(None))
     dataset: Any = None
@@ -89,14 +79,12 @@ class DlnestProject:
     def build_dataset(self) -> None:
         """Builds the dataset and its loaders, unless BDatasetInit returned Skip."""
         if self.calls.before("BDatasetInit"):
-            found, generation = self._class_of(DATASET)
-            self.dataset = self._construct(found, DATASET, generation, positional=(self.args,))
-            self.life_cycle.dataset = self.dataset
-            method = "afterInit" if generation is Generation.V02 else "init"
-            arguments = () if generation is Generation.V02 else (self.args,)
-            self.info, self.train_loader, self.valid_loader = _three(
-                getattr(self.dataset, method)(*arguments), f"{found.__name__}.{method}()"
-            )
+            one = self.classes.dataset
+            self.life_cycle.dataset = self.dataset = self._construct(one, self.args)
+            is_oldest = one.generation is Generation.V02
+            given = self.dataset.afterInit() if is_oldest else self.dataset.init(self.args)
+            method = f"{one.found.__name__}.{'afterInit' if is_oldest else 'init'}()"
+            self.info, self.train_loader, self.valid_loader = _three(given, method)
             if self.state is not None and "dataset" in self.state:
                 self.dataset.loadSaveDict(self.state["dataset"])
         self.calls.after("ADatasetInit")
@@ -105,10 +93,9 @@ class DlnestProject:
         """Builds the runner and its optimizers, unless BModelInit returned Skip."""
         if not self.calls.before("BModelInit"):
             return
-        found, generation = self._class_of(RUNNER)
-        self.runner = self._construct(found, RUNNER, generation, positional=(self.args, self.info))
-        self.life_cycle.runner = self.runner
-        if generation is Generation.V02:
+        one = self.classes.runner
+        self.life_cycle.runner = self.runner = self._construct(one, self.args, self.info)
+        if one.generation is Generation.V02:
             return
         self.runner.init(self.args, self.info)
         self.runner._register_held()
@@ -178,44 +165,8 @@ class DlnestProject:
             self.runner.loadSaveDict(state[key])
         self.log = state.get("log_dict", {})
 
-    def _class_of(self, role: Role) -> tuple[type, Generation]:
-        """Returns a class of the project and its generation.
-
-        Raises:
-            ContractError: It is no class of the contract, or its generation is unknown; or that is 0.2, and
-                the project is to be trained.
-        """
-        where, settings = setting_locations(self.package), self.settings
-        prefix, path, name = {
-            LIFE_CYCLE.name: ("life_cycle", settings.life_cycle_file_path, settings.life_cycle_name),
-            DATASET.name: ("dataset", settings.dataset_file_path, settings.dataset_name),
-            RUNNER.name: (settings.runner_key, settings.runner_file_path, settings.runner_name),
-        }[role.name]
-        path_key, name_key = f"{prefix}_file_path", f"{prefix}_name"
-        found = module_loading.load_class(
-            path, name, self.package, settings=(path_key, name_key), where=where
-        )
-        if role is DATASET:
-            module_loading.add_bare_name(sys.modules[found.__module__], self.package.path)
-        if not issubclass(found, role.base):
-            raise ContractError(
-                f"is not a subclass of {role.base.__name__}",
-                setting=name_key,
-                received=name,
-                where=where(name_key),
-                fix=f"write `class {name}({role.base.__name__})`",
-            )
-        generation = generation_of(found, role, where(name_key))
-        if generation is Generation.V02 and not self.analyzing:
-            raise ContractError(
-                f"the {role.name} {found.__name__} is of generation 0.2: it can be analysed, not trained",
-                received=f"{found.__name__}{inspect.signature(found)}",
-                where=where(name_key),
-                fix=f"take {role.expected}; or write no __init__, and use init()",
-            )
-        return found, generation
-
-    def _construct(self, found: type, role: Role, generation: Generation, positional: tuple[Any, ...]) -> Any:
+    def _construct(self, one: ProjectClass, *positional: Any) -> Any:
+        """Returns an object of a class of the project, which gets ``positional`` if it is of 0.2."""
         given = {
             "args": self.args,
             "plugins": list(self.plugins),
@@ -227,9 +178,15 @@ class DlnestProject:
         }
         place = ProcessPlace(torch.device(self.device), self.ranks, self.settings.sync_batch_norm)
         made = construct(
-            found, role, generation, attached=given, place=place, given=given, positional=positional
+            one.found,
+            one.role,
+            one.generation,
+            attached=given,
+            place=place,
+            given=given,
+            positional=positional,
         )
-        add_plugins(made, self.plugins, role.name, reports=self.ranks.is_main)
+        add_plugins(made, self.plugins, one.role.name, reports=self.ranks.is_main)
         return made
 
 
@@ -258,17 +215,17 @@ def load_project(
         RoostError: The config, or a class of the project is wrong.
         Exception: An error of the project's code.
     """
-    import_names.install()
     accelerator_of(device).set_current(torch.device(device))
-    seeding.seed_all(seeding.mix(settings.seed, "project"))
+    classes = load_classes(package, settings)
+    if not analyzing:
+        _require_trainable(classes)
     status = RunningStatus(device, ranks)
     if analyzing:
         status.status = "Analyzing"
     args, where = project_args(package), setting_locations(package)
     plugins = load_plugins(settings.plugins, package, where)
-    project = DlnestProject(package, settings, device, ranks, args, status, plugins, state, analyzing)
-    found, generation = project._class_of(LIFE_CYCLE)
-    made = project._construct(found, LIFE_CYCLE, generation, positional=(None, None, project, None))
+    project = DlnestProject(package, settings, device, ranks, args, status, plugins, state, classes)
+    made = project._construct(classes.life_cycle, None, None, project, None)
     project.life_cycle, project.calls = made, LifeCycleCalls(made, ranks)
     if state is not None and "life_cycle" in state:
         # A copy: BAll may change what it was given, and the state is loaded again after it.
@@ -283,6 +240,17 @@ def project_args(package: PackageFolder) -> dict[str, Any]:
     args.pop(SECTION, None)
     folder: Path = package.path.absolute()
     return {**args, "root_file_path": str(folder), "save_root": str(folder.parent)}
+
+
+def _require_trainable(classes: ProjectClasses) -> None:
+    for one in classes:
+        if one.generation is Generation.V02:
+            raise ContractError(
+                f"the {one.role.name} {one.found.__name__} is of 0.2, which can be analysed but not trained",
+                received=f"{one.found.__name__}{inspect.signature(one.found)}",
+                where=one.where,
+                fix=f"take {one.role.expected}; or write no __init__, and use init()",
+            )
 
 
 def _then(step: Callable[..., Any], last: Callable[[], None]) -> Callable[..., None]:

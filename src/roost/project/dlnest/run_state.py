@@ -15,18 +15,26 @@ import enum
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
+from roost.base.errors import CheckpointError
 from roost.package.checkpoints.checkpoint import Manifest
+from roost.project.dlnest.epoch_batches import EpochBatches, own_state, restore_own_state
+from roost.project.dlnest.log_recorder import LogRecorder
+from roost.project.dlnest.object_attributes import ObjectAttributes
+from roost.project.dlnest.project_loading import DlnestProject
 from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.distributed.ranks import Ranks
+from roost.train.progress import Progress
+from roost.train.step import seeding
 
 PROJECT, LOOP = "dlnest", "loop"
 OWN_OF_RANK = ("life_cycle", "dataset", "log_dict")
 """What a rank other than 0 saves of its project: its weights are those of rank 0."""
 
 
-class Phase(enum.IntEnum):
+class LoopPhase(enum.IntEnum):
     """The position within an epoch, in order. A checkpoint is saved at one of these."""
 
     EPOCH = 0
@@ -109,3 +117,164 @@ def _tensors(value: Any) -> Iterator[Tensor]:
     elif isinstance(value, list | tuple):
         for one in value:
             yield from _tensors(one)
+
+
+class RunState:
+    """Everything of a run that survives its session.
+
+    Args:
+        project: The project, built.
+        saved: The parts of the checkpoint from which the run continues (`read`); None: it begins.
+        was_finished: Whether the run had finished, and is to be trained at least one epoch more.
+        seed: The seed of a rank whose state no checkpoint has.
+        has_own_seed: Whether ranks other than 0 draw random numbers of their own.
+    """
+
+    def __init__(
+        self,
+        project: DlnestProject,
+        *,
+        saved: Mapping[str, dict[str, Any]] | None,
+        was_finished: bool,
+        seed: int,
+        has_own_seed: bool,
+    ) -> None:
+        self.project, self.ranks = project, project.ranks
+        self._saved, self._was_finished = saved, was_finished
+        self._seed, self._has_own_seed = seed, has_own_seed and not self.ranks.is_main
+        self.progress, self.phase = Progress(), LoopPhase.EPOCH
+        self.epoch = 0
+        """The number of the epoch, from 0; `progress` counts the ended ones."""
+        self.finished = False
+        self.must_train = False
+        """Whether the next answer of needContinueTrain does not count."""
+        self.num_scheduled = 0
+        """The number of the project's own saves."""
+        self.inexact: list[str] = []
+        self._printed_inexact: set[str] = set()
+        self.rows = LogRecorder(project)
+        self.batches = EpochBatches(project.train_loader, note_inexact=self.note_inexact)
+        roots = {"LifeCycle": project.life_cycle, "Dataset": project.dataset, "Runner": project.runner}
+        self._attributes = ObjectAttributes(
+            {name: one for name, one in roots.items() if one is not None},
+            package=project.package.path,
+            device=project.device,
+            log=lambda: project.log,
+            constants=[project.args, project.info],
+            note_inexact=self.note_inexact,
+        )
+
+    def show(self, *, validating: bool = False) -> None:
+        """Sets the status that the project sees."""
+        status = self.project.status
+        status.epoch, status.status = self.epoch, "Validating" if validating else "Training"
+
+    def note_inexact(self, reason: str) -> None:
+        """Prints once, and records, why the run cannot be repeated bit for bit."""
+        if reason not in self.inexact:
+            self.inexact.append(reason)
+        if reason not in self._printed_inexact:
+            self._printed_inexact.add(reason)
+            if self.ranks.is_main:
+                print(f"inexact: {reason}", flush=True)
+
+    def parts(self) -> dict[str, SavedPart]:
+        """Returns what a checkpoint holds of this rank."""
+        project = self.project.save_dict()
+        own = {
+            "rng": seeding.rng_state(),
+            "pass": self.batches.state() if self.phase is LoopPhase.STEP else None,
+            "loaders": [own_state(one) for one in self._loaders],
+            "attributes": self._attributes.state_dict(),
+        }
+        if not self.ranks.is_main:
+            own["project"] = {name: project[name] for name in OWN_OF_RANK if name in project}
+        return {
+            PROJECT: SavedPart(project),
+            LOOP: SavedPart(self._loop_state()),
+            rank_part(self.ranks): SavedPart(own),
+        }
+
+    @property
+    def _loaders(self) -> list[Any]:
+        return [self.project.train_loader, self.project.valid_loader]
+
+    def _loop_state(self) -> dict[str, Any]:
+        return {
+            "progress": self.progress.state_dict(),
+            "phase": int(self.phase),
+            "epoch": self.epoch,
+            "finished": self.finished,
+            "rows": self.rows.state_dict(),
+            "num_scheduled": self.num_scheduled,
+            "inexact": self.inexact,
+        }
+
+    def load_position(self) -> None:
+        """Loads the position in the loop, before anything of the project is called."""
+        if self._saved is None:
+            return
+        state = self._saved[LOOP]
+        self.progress.load_state_dict(state["progress"])
+        self.phase, self.epoch = LoopPhase(state["phase"]), state["epoch"]
+        self.rows.load_state_dict(state["rows"])
+        self.num_scheduled = state["num_scheduled"]
+        # A run that was killed between its last save and its end has nothing left to do.
+        self.finished = state["finished"] and not self._was_finished
+        self.must_train = self._was_finished and self.phase is LoopPhase.SAVED
+        earlier = [reason for reason in state["inexact"] if reason not in self.inexact]
+        if earlier and self.ranks.is_main:
+            print(f"inexact in earlier sessions: {'; '.join(earlier)}", flush=True)
+        self.inexact = list(dict.fromkeys([*state["inexact"], *self.inexact]))
+
+    def restore(self) -> None:
+        """Calls BOneEpoch if the session continues within an epoch. Then loads all state again, which BTrain
+        and BOneEpoch may have changed, the random generators last.
+
+        Raises:
+            CheckpointError: The checkpoint does not say where this rank is within the epoch.
+        """
+        own = self._saved[rank_part(self.ranks)] if self._saved is not None else None
+        if self.phase is not LoopPhase.EPOCH:
+            self.show()
+            self.project.calls.before("BOneEpoch")
+        self._attributes.begin()
+        if self._saved is not None:
+            self._load_project(project_state(self._saved, self.ranks))
+            self._note_taken_steps()
+        if own:
+            self._attributes.load_state_dict(own["attributes"])
+        if own and self.phase is LoopPhase.STEP:
+            epoch = self.epoch if self.ranks.are_several else None
+            self.batches.resume(own["pass"], self.progress.batch, epoch=epoch)
+            self._attributes.load_state_dict(own["attributes"])  # a set may have generators of its own
+        elif self.phase is LoopPhase.STEP:
+            raise CheckpointError(
+                "the checkpoint was saved within an epoch, by fewer ranks: this one has no place in its data",
+                fix="continue with as many ranks as before, or from a checkpoint at the end of an epoch: "
+                "roost continue -c ID",
+            )
+        if own:
+            for loader, state in zip(self._loaders, own["loaders"], strict=True):
+                is_within = self.phase is LoopPhase.STEP and loader is self.project.train_loader
+                restore_own_state(loader, state, generators_only=is_within)
+            for reason in seeding.set_rng_state(own["rng"]):
+                self.note_inexact(reason)
+        elif self._has_own_seed:
+            seeding.seed_all(seeding.mix(self._seed, "train", self.ranks.rank, self.progress.step))
+
+    def _load_project(self, state: Mapping[str, Any]) -> None:
+        log = self.project.log
+        self.project.load_save_dict(state)
+        if self.project.log is not log:  # the project may have kept the one that it has seen
+            loaded = dict(self.project.log)
+            log.clear()
+            log.update(loaded)
+            self.project.log = log
+
+    def _note_taken_steps(self) -> None:
+        """Marks optimizers that have stepped in an earlier session: torch would warn of a scheduler that
+        steps before them."""
+        for value in vars(self.project.runner).values():
+            if isinstance(value, torch.optim.Optimizer) and self.progress.step:
+                value._opt_called = True  # type: ignore[attr-defined]

@@ -13,26 +13,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from roost.base.errors import CheckpointError, ContractError, PeerLost, TrainingError
+from roost.base.errors import ContractError, PeerLost, TrainingError
 from roost.package.live_progress import ProgressFile
 from roost.package.sessions import INITIALIZED
 from roost.project.contract import move_to_device
 from roost.project.dlnest import run_state
-from roost.project.dlnest.epoch_batches import END, EpochBatches, own_state, restore_own_state
+from roost.project.dlnest.epoch_batches import END
 from roost.project.dlnest.interval_alarm import IntervalAlarm
-from roost.project.dlnest.log_recorder import LogRecorder
-from roost.project.dlnest.object_attributes import ObjectAttributes
 from roost.project.dlnest.project_loading import DlnestProject
-from roost.project.dlnest.run_state import LOOP, OWN_OF_RANK, PROJECT, Phase, SavedPart
+from roost.project.dlnest.run_state import LoopPhase, RunState, SavedPart
 from roost.train.checkpointing.checkpointer import Checkpointer, StateToSave
 from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.checkpointing.late_copies import LateCopies
 from roost.train.data import loader_parts
 from roost.train.data.batch_sizes import count_samples
 from roost.train.data.batches import Interrupted
-from roost.train.progress import Progress
 from roost.train.reporting.progress_publisher import ProgressPublisher
-from roost.train.step import precision, seeding
+from roost.train.step import precision
 from roost.train.step.timing import Timing
 
 FINISHED = "finished"
@@ -101,42 +98,28 @@ class TrainingLoop:
         hooks: Sequence[Any] = (),
     ) -> None:
         self.project, self.ranks = project, project.ranks
-        self.progress, self.phase = Progress(), Phase.EPOCH
-        self.finished = self.has_failed = False
-        self.inexact: list[str] = []
-        self._printed_inexact: set[str] = set()
-        self._state, self._was_finished, self._must_train = state, was_finished, False
+        self.state = RunState(
+            project, saved=state, was_finished=was_finished, seed=seed, has_own_seed=seed_mode == "per_rank"
+        )
+        self.progress, self._rows = self.state.progress, self.state.rows
+        self.has_failed = False
         self._initializes = initializes
-        self._epoch = 0
         given = [save_every] if isinstance(save_every, str | int) else save_every
         self._save_alarms = [IntervalAlarm(one, setting="roost.checkpoint.every") for one in given]
         self._row_alarm = IntervalAlarm(log_every, setting="roost.log_every")
         self._max_seconds, self._precision = max_seconds, precision
-        self._seed, self._has_own_seed = seed, seed_mode == "per_rank" and not self.ranks.is_main
         self._records, self._session, self._hooks = records, session, list(hooks)
-        self._rows = LogRecorder(project)
-        self._num_scheduled = 0
         self._stop_reason: str | None = None
         self._save_requested = self._holds = False
-        self._is_saved = False
+        self._is_saved = state is not None
         """Whether a checkpoint leads to exactly this state."""
         self._frozen: dict[str, SavedPart] | None = None
         """The state before the validation that is running."""
         self._device = torch.device(project.device)
-        self._batches = EpochBatches(project.train_loader, note_inexact=self.note_inexact)
+        self._num_batches = self.state.batches.length or 0
+        self.publisher = ProgressPublisher(board, steps_per_epoch=self._num_batches)
         loader_parts.disable_persistent_workers(project.valid_loader, "the validation loader")
         loader_parts.link_worker_processes(project.valid_loader)  # `validate` may iterate it
-        self._num_batches = self._batches.length or 0
-        self.publisher = ProgressPublisher(board, steps_per_epoch=self._num_batches)
-        roots = {"LifeCycle": project.life_cycle, "Dataset": project.dataset, "Runner": project.runner}
-        self._attributes = ObjectAttributes(
-            {name: one for name, one in roots.items() if one is not None},
-            package=project.package.path,
-            device=project.device,
-            log=lambda: project.log,
-            constants=[project.args, project.info],
-            note_inexact=self.note_inexact,
-        )
         self._checkpointer = Checkpointer(
             checkpoints,
             ranks=self.ranks,
@@ -160,6 +143,11 @@ class TrainingLoop:
         return self._checkpointer.checkpoints
 
     @property
+    def finished(self) -> bool:
+        """Whether the training has reached its end."""
+        return self.state.finished
+
+    @property
     def wants_to_stop(self) -> bool:
         """Whether a stop was requested."""
         return self._stop_reason is not None
@@ -175,13 +163,8 @@ class TrainingLoop:
         self._wake_second = 0.0
 
     def note_inexact(self, reason: str) -> None:
-        """Prints once, and records, why the run cannot be repeated bit for bit."""
-        if reason not in self.inexact:
-            self.inexact.append(reason)
-        if reason not in self._printed_inexact:
-            self._printed_inexact.add(reason)
-            if self.ranks.is_main:
-                print(f"inexact: {reason}", flush=True)
+        """See `RunState.note_inexact`."""
+        self.state.note_inexact(reason)
 
     def publish(self, phase: str) -> None:
         """Updates the progress record."""
@@ -210,22 +193,23 @@ class TrainingLoop:
             raise
         finally:
             self._end_session(failure)
-        return FINISHED if self.finished else str(self._stop_reason)
+        return FINISHED if self.state.finished else str(self._stop_reason)
 
     def _train(self) -> None:
         calls = self.project.calls
-        if self.finished:
+        if self.state.finished:
             return
         if calls.before("BTrain"):
-            self._restore()
+            self.state.restore()
+            self._schedule(time.monotonic())
             if self._initializes:
                 self._initialize()
             try:
                 self._train_epochs()
             except Interrupted:
-                if not self.finished:
+                if not self.state.finished:
                     raise
-        self.finished = True
+        self.state.finished = True
         if not self._is_saved and self.progress.step:
             self._save("final", is_last=True)
         calls.after("ATrain")
@@ -241,50 +225,53 @@ class TrainingLoop:
 
     def _train_epochs(self) -> None:
         project = self.project
-        self.finished = self._is_time_over()
-        while not self.finished:
+        self.state.finished = self._is_time_over()
+        while not self.state.finished:
             self._stop_if_requested()
             self._run_epoch()
-            goes_on = self.project.calls.decide("needContinueTrain", self._epoch, project.log, project.args)
+            goes_on = self.project.calls.decide(
+                "needContinueTrain", self.state.epoch, project.log, project.args
+            )
             self._rows.collect("train")
             self._rows.write(self.progress)
-            self.finished = not (goes_on or self._must_train)
-            self._must_train = False
+            self.state.finished = not (goes_on or self.state.must_train)
+            self.state.must_train = False
 
     def _run_epoch(self) -> None:
         """Runs one epoch, or the rest of the epoch from which the session continues."""
-        first, calls = self.phase, self.project.calls
-        if first is Phase.EPOCH:
-            self._epoch = self.progress.epoch
-            self._set_status(self._epoch)
+        first, calls = self.state.phase, self.project.calls
+        if first is LoopPhase.EPOCH:
+            self.state.epoch = self.progress.epoch
+            self.state.show()
             self.publish("training")
             if not calls.before("BOneEpoch"):
                 calls.after("AOneEpoch")
                 return
             self._begin_pass()
-        validates = first is Phase.VALIDATION
-        if first <= Phase.STEP:
+        validates = first is LoopPhase.VALIDATION
+        if first <= LoopPhase.STEP:
             self._train_batches()
             validates = self._end_batches()
         if validates:
             self._validate()
-        if first <= Phase.VALIDATION:
+        if first <= LoopPhase.VALIDATION:
             self._save_model()
-        self.phase = Phase.EPOCH  # from now on; a checkpoint that was saved has the phase SAVED
+        self.state.phase = LoopPhase.EPOCH  # from now on; a checkpoint that was saved has the phase SAVED
         calls.after("ASaveModel")
         calls.after("AOneEpoch")
 
     def _begin_pass(self) -> None:
-        self.phase, self._rows.results = Phase.STEP, {}
-        self._batches.begin(epoch=self._epoch if self.ranks.are_several else None)
+        self.state.phase, self._rows.results = LoopPhase.STEP, {}
+        self.state.batches.begin(epoch=self.state.epoch if self.ranks.are_several else None)
+        self._schedule(time.monotonic())
 
     def _train_batches(self) -> None:
         project, progress, status = self.project, self.progress, self.project.status
-        log, args, epoch, calls = project.log, project.args, self._epoch, project.calls
+        log, args, epoch, calls = project.log, project.args, self.state.epoch, project.calls
         before = calls.before if calls.defines("BModelOneStep") else None
         after = calls.after if calls.defines("AModelOneStep") else None
         alone = not self.ranks.are_several
-        draw = self._batches.draw if alone else self._draw
+        draw = self.state.batches.draw if alone else self._draw
         needs_visualization = (
             project.life_cycle.needVisualize if alone else partial(calls.decide, "needVisualize")
         )
@@ -308,12 +295,12 @@ class TrainingLoop:
                 self._visualize(number)
             if number >= self._wake_batch or clock() >= self._wake_second:
                 self._after_step()
-        self._batches.close()
+        self.state.batches.close()
 
     def _draw(self) -> Any:
         """Returns the next batch, or `END`; on all of several ranks."""
         try:
-            batch = self._batches.draw()
+            batch = self.state.batches.draw()
         except Exception:
             with suppress(RuntimeError):  # the other ranks have ended
                 self.ranks.control.exchange([_FAILED], self._point)
@@ -331,7 +318,7 @@ class TrainingLoop:
     def _visualize(self, number: int) -> None:
         project = self.project
         if self.ranks.is_main and project.calls.before("BVisualize", this_rank_only=True):
-            project.runner.visualize(epoch=self._epoch, iter=number, log=project.log)
+            project.runner.visualize(epoch=self.state.epoch, iter=number, log=project.log)
         project.calls.after("AVisualize")
 
     def _end_batches(self) -> bool:
@@ -339,14 +326,14 @@ class TrainingLoop:
         project, progress = self.project, self.progress
         if self.ranks.are_several:
             self.ranks.control.barrier(self._point)
-        progress.epoch, progress.batch = self._epoch + 1, 0
+        progress.epoch, progress.batch = self.state.epoch + 1, 0
         self._is_saved = False  # a save after the last step does not have what follows it
         self._rows.collect("train")
-        project.life_cycle.commandLineOutput(self._epoch, project.log, project.args)
+        project.life_cycle.commandLineOutput(self.state.epoch, project.log, project.args)
         self._report()
         for hook in self._hooks:
             hook.on_epoch(self)
-        return self.project.calls.decide("needValidation", self._epoch, project.log, project.args)
+        return self.project.calls.decide("needValidation", self.state.epoch, project.log, project.args)
 
     # ---- after a step -------------------------------------------------------------------------------------
 
@@ -365,7 +352,7 @@ class TrainingLoop:
             saves, over, stops = self._agree(saves, over, stops)
         self._schedule(now)
         if over:
-            self.finished = True
+            self.state.finished = True
             raise Interrupted
         if stops:
             self._stop()
@@ -416,19 +403,19 @@ class TrainingLoop:
 
     def _validate(self) -> None:
         """Validates. A stop drops the validation and saves the state before it, so the next session begins it
-        again. Several ranks end it first: they need not have the same number of batches in it."""
+        again. A project's own ``validate`` ends first, and so do several ranks, which need not have the same
+        number of batches in it."""
         project, calls = self.project, self.project.calls
-        self.phase = Phase.VALIDATION
+        is_one_call = hasattr(project.runner, "validate")
+        self.state.phase = LoopPhase.VALIDATION
         self._rows.collect("train")
-        if self.checkpoints is not None and not self.ranks.are_several:
-            self._frozen = {
-                name: SavedPart(run_state.host_copy(one.state)) for name, one in self._parts().items()
-            }
-        self._set_status(self._epoch, validating=True)
+        if not (is_one_call or self.ranks.are_several or self.checkpoints is None):
+            self._frozen = self._copied_parts()
+        self.state.show(validating=True)
         self.publish("validating")
         if calls.before("BValidation"):
             with self._autocast():
-                if hasattr(project.runner, "validate"):
+                if is_one_call:
                     project.runner.validate(project.valid_loader, project.log)
                 else:
                     self._validate_batches()
@@ -436,9 +423,20 @@ class TrainingLoop:
         self._frozen = None
         self._is_saved = False
         self._rows.collect("valid")
-        self._set_status(self._epoch)
+        self.state.show()
         for hook in self._hooks:
             hook.on_eval(self, self._rows.results)
+
+    def _copied_parts(self) -> dict[str, SavedPart] | None:
+        """Returns a copy of the state; None if an object of the project cannot be copied: then a stop waits
+        for the end of the validation."""
+        try:
+            return {
+                name: SavedPart(run_state.host_copy(one.state)) for name, one in self.state.parts().items()
+            }
+        except TypeError as error:
+            print(f"a validation is not interrupted, as the state cannot be copied: {error}", flush=True)
+            return None
 
     def _validate_batches(self) -> None:
         project, calls = self.project, self.project.calls
@@ -465,10 +463,6 @@ class TrainingLoop:
     def _on_device(self, batch: Any) -> Any:
         return batch if self._device.type == "cpu" else move_to_device(batch, self._device)
 
-    def _set_status(self, epoch: int, *, validating: bool = False) -> None:
-        status = self.project.status
-        status.epoch, status.status = epoch, "Validating" if validating else "Training"
-
     def _report(self) -> None:
         for hook in self._hooks:
             hook.on_step(self)
@@ -481,17 +475,17 @@ class TrainingLoop:
         if self.ranks.are_several:
             self.ranks.control.barrier(self._point)
         goes_on = self._agree(is_main and project.calls.before("BSaveModel", this_rank_only=True))[0]
-        arguments = self._epoch, project.log, project.args
+        arguments = self.state.epoch, project.log, project.args
         if goes_on and self.project.calls.decide("needSaveModel", *arguments):
             held = self.project.calls.decide("holdThisCheckpoint", *arguments)
             self._rows.collect("train")
             self._rows.write(self.progress)
-            self.phase, number = Phase.SAVED, self._num_scheduled
-            self._num_scheduled += 1  # before the save, because the checkpoint has this count
+            self.state.phase, number = LoopPhase.SAVED, self.state.num_scheduled
+            self.state.num_scheduled += 1  # before the save, because the checkpoint has this count
             self._save("scheduled", held=held, scheduled=number)
             if self._is_saved:
                 self._stop_if_requested()
-        self.phase = Phase.SAVED
+        self.state.phase = LoopPhase.SAVED
 
     def _save(
         self, reason: str, *, held: bool = False, scheduled: int | None = None, is_last: bool = False
@@ -506,118 +500,25 @@ class TrainingLoop:
             hook.before_save(self)
         self._rows.sync()
         return StateToSave(
-            parts=self._frozen or self._parts(),
+            parts=self._frozen or self.state.parts(),
             progress=self.progress,
             held=self._holds,
             metrics={} if self._frozen else self._rows.results,
-            inexact=self.inexact,
+            inexact=self.state.inexact,
         )
-
-    def _parts(self) -> dict[str, SavedPart]:
-        project = self.project.save_dict()
-        own = {
-            "rng": seeding.rng_state(),
-            "pass": self._batches.state() if self.phase is Phase.STEP else None,
-            "loaders": [own_state(one) for one in self._loaders],
-            "attributes": self._attributes.state_dict(),
-        }
-        if not self.ranks.is_main:
-            own["project"] = {name: project[name] for name in OWN_OF_RANK}
-        return {
-            PROJECT: SavedPart(project),
-            LOOP: SavedPart(self._loop_state()),
-            run_state.rank_part(self.ranks): SavedPart(own),
-        }
-
-    @property
-    def _loaders(self) -> list[Any]:
-        return [self.project.train_loader, self.project.valid_loader]
-
-    def _loop_state(self) -> dict[str, Any]:
-        return {
-            "progress": self.progress.state_dict(),
-            "phase": int(self.phase),
-            "epoch": self._epoch,
-            "finished": self.finished,
-            "rows": self._rows.state_dict(),
-            "num_scheduled": self._num_scheduled,
-            "inexact": self.inexact,
-        }
 
     # ---- the beginning and the end of a session -----------------------------------------------------------
 
     def _begin(self) -> None:
         """Loads the position; opens the records; starts the hooks."""
-        if self._state is not None:
-            self._load_position(self._state[LOOP])
+        self.state.load_position()
         self._begun_at = time.monotonic() - self.progress.seconds
         if self._records is not None:
-            self._rows.open(self._records, self._session, start_step=self.progress.step)
+            self._rows.begin(self._records, self._session, start_step=self.progress.step)
         if self._row_alarm.is_by_clock:
             self.note_inexact("wall clock: rows come at an interval of time")
         for hook in self._hooks:
             hook.on_start(self)
-
-    def _load_position(self, state: Mapping[str, Any]) -> None:
-        self.progress.load_state_dict(state["progress"])
-        self.phase, self._epoch = Phase(state["phase"]), state["epoch"]
-        self._rows.load_state_dict(state["rows"])
-        self._num_scheduled, self._is_saved = state["num_scheduled"], True
-        # A run that was killed between its last save and its end has nothing left to do.
-        self.finished = state["finished"] and not self._was_finished
-        self._must_train = self._was_finished and self.phase is Phase.SAVED
-        earlier = [reason for reason in state["inexact"] if reason not in self.inexact]
-        if earlier and self.ranks.is_main:
-            print(f"inexact in earlier sessions: {'; '.join(earlier)}", flush=True)
-        self.inexact = list(dict.fromkeys([*state["inexact"], *self.inexact]))
-
-    def _restore(self) -> None:
-        """Loads all state again, which `BTrain` and `BOneEpoch` may have changed; the generators last."""
-        own = self._state[run_state.rank_part(self.ranks)] if self._state is not None else None
-        if self.phase is not Phase.EPOCH:
-            self._set_status(self._epoch)
-            self.project.calls.before("BOneEpoch")
-        self._attributes.begin()
-        if self._state is not None:
-            self._load_project(run_state.project_state(self._state, self.ranks))
-            self._note_taken_steps()
-        if own:
-            self._attributes.load_state_dict(own["attributes"])
-        if own and self.phase is Phase.STEP:
-            epoch = self._epoch if self.ranks.are_several else None
-            self._batches.resume(own["pass"], self.progress.batch, epoch=epoch)
-            self._attributes.load_state_dict(own["attributes"])  # a set may have generators of its own
-        elif self.phase is Phase.STEP:
-            raise CheckpointError(
-                "the checkpoint was saved within an epoch, by fewer ranks: this one has no place in its data",
-                fix="continue with as many ranks as before, or from a checkpoint at the end of an epoch: "
-                "roost continue -c ID",
-            )
-        if own:
-            for loader, state in zip(self._loaders, own["loaders"], strict=True):
-                is_within = self.phase is Phase.STEP and loader is self.project.train_loader
-                restore_own_state(loader, state, generators_only=is_within)
-            for reason in seeding.set_rng_state(own["rng"]):
-                self.note_inexact(reason)
-        elif self._has_own_seed:
-            seeding.seed_all(seeding.mix(self._seed, "train", self.ranks.rank, self.progress.step))
-        self._schedule(time.monotonic())
-
-    def _load_project(self, state: Mapping[str, Any]) -> None:
-        log = self.project.log
-        self.project.load_save_dict(state)
-        if self.project.log is not log:  # the project may have kept the one that it has seen
-            loaded = dict(self.project.log)
-            log.clear()
-            log.update(loaded)
-            self.project.log = log
-
-    def _note_taken_steps(self) -> None:
-        """Marks optimizers that have stepped in an earlier session: torch would warn of a scheduler that
-        steps before them."""
-        for value in vars(self.project.runner).values():
-            if isinstance(value, torch.optim.Optimizer) and self.progress.step:
-                value._opt_called = True  # type: ignore[attr-defined]
 
     def _abort(self, error: BaseException) -> None:
         """Lets the project know of the error that ends it; nothing is saved. The default of ``trainAborting``
@@ -631,9 +532,13 @@ class TrainingLoop:
     def _end_session(self, failure: BaseException | None) -> None:
         """Ends everything that was begun, even if one end fails; raises the first of their errors."""
         self.has_failed = failure is not None
-        reason = (FINISHED if self.finished else str(self._stop_reason)) if failure is None else repr(failure)
+        reason = (
+            (FINISHED if self.state.finished else str(self._stop_reason))
+            if failure is None
+            else repr(failure)
+        )
         ends: list[Callable[[], object]] = [
-            self._batches.close,
+            self.state.batches.close,
             self._checkpointer.finish if failure is None else self._checkpointer.finish_after_failure,
             partial(self.project.calls.after, "AAll"),
             self._rows.close,

@@ -24,7 +24,7 @@ from roost.operations.queue.list_tasks import TaskRow, list_tasks
 from roost.operations.queue.new_tasks import NewTasks
 from roost.operations.queue.submit import SubmitRequest, submit, submit_continue
 from roost.package import environment
-from roost.package.kinds import TaskKind
+from roost.package.kinds import PackageKind
 from roost.package.package import PackageFolder
 from roost.serve import request_journal
 from roost.serve.http import error_response, form_parameters
@@ -238,7 +238,7 @@ def _task_entry(row: TaskRow, numbers: Mapping[str, int | None]) -> _Answer:
     strategy = request.get("strategy")
     return {
         "ID": row.id,
-        "type": "Train" if request.get("kind") == TaskKind.TRAIN else "Command",
+        "type": "Train" if request.get("kind") in (PackageKind.TRAIN, PackageKind.DLNEST) else "Command",
         "status": "Pending" if row.state == PENDING else "Running",
         "state": row.state,
         "reason": row.reason,

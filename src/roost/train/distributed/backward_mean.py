@@ -72,7 +72,7 @@ class BackwardMean:
 
 
 class _Part:
-    """One module and its gradients."""
+    """A module and the reducer of its gradients."""
 
     def __init__(self, module: nn.Module, ranks: Ranks) -> None:
         self._module, self._world_size = module, ranks.world_size

@@ -70,8 +70,8 @@ def test_modules_remain_those_of_the_project() -> None:
 
 def test_the_state_has_document_000s_form() -> None:
     state = begun(Gan()).getSaveDict()
-    assert list(state) == [0, 1, 2, "module", "optimizer", "scheduler"]  # a loss has a number, too
-    assert list(state["module"]) == ["heads.0", "parts.a", "parts.deep.0.0"]
+    assert list(state) == [0, 1, 2, "held_modules", "optimizer", "scheduler"]  # a loss has a number, too
+    assert list(state["held_modules"]) == ["heads.0", "parts.a", "parts.deep.0.0"]
     assert list(state["optimizer"]) == ["optimizer", "others.0"]
     assert list(state["scheduler"]) == ["scheduler"]
 
@@ -98,6 +98,37 @@ def test_a_gradient_scaler_is_saved_too() -> None:
     runner.scaler.update(2.0)
     other.loadSaveDict(runner.getSaveDict())
     assert other.scaler.get_scale() == 2.0
+
+
+def test_a_parameter_in_no_module_is_saved() -> None:
+    class Latent(RunnerBaseTorch):
+        def init(self, args: Any, datasetInfo: Any = None) -> None:
+            self.z = nn.Parameter(torch.rand(2))
+            self.others = {"a": nn.Parameter(torch.rand(1))}
+
+    runner, other = begun(Latent()), begun(Latent())
+    z = other.z
+    other.loadSaveDict(runner.getSaveDict())
+    assert other.z is z and bits([z, other.others["a"]]) == bits([runner.z, runner.others["a"]])
+
+
+def test_a_project_that_saves_its_optimizer_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    """As those of 0.3.0 had to."""
+
+    class Own(Gan):
+        def getSaveDict(self) -> Any:
+            return {**super().getSaveDict(), "optimizer": self.optimizer.state_dict()}
+
+        def loadSaveDict(self, saveDict: Any) -> None:
+            super().loadSaveDict(saveDict)
+            self.optimizer.load_state_dict(saveDict["optimizer"])
+
+    runner, other = trained(begun(Own())), begun(Own())
+    other.loadSaveDict(runner.getSaveDict())
+    assert (
+        other.optimizer.state_dict()["state"].keys() == runner.optimizer.state_dict()["state"].keys() != set()
+    )
+    assert capsys.readouterr().out == ""
 
 
 class Repeated(RunnerBaseTorch):
@@ -156,7 +187,9 @@ def test_a_checkpoint_without_optimizers(capsys: pytest.CaptureFixture[str]) -> 
     runner = begun(Gan())
     state = runner.getSaveDict()
     del state["optimizer"], state["scheduler"]
-    begun(Gan()).loadSaveDict(state)
+    other = begun(Gan())
+    other.loadSaveDict(state)
+    other.loadSaveDict(state)
     expected = "the checkpoint has no state of optimizer, others.0, scheduler, which begin anew\n"
     assert capsys.readouterr().out == expected
 
@@ -166,7 +199,7 @@ def test_checkpoints_of_other_runners(messages: Messages) -> None:
     state = runner.getSaveDict()
     for wrong in (
         {**state, 3: {}, 4: {}},
-        {**state, "module": {"other": {}}},
+        {**state, "held_modules": {"other": {}}},
         {**state, "optimizer": {"second": {}}},
     ):
         with pytest.raises(CheckpointError) as refused:
@@ -206,7 +239,7 @@ def test_ranks_stay_equal_whatever_part_of_a_module_is_called() -> None:
             runner.runOneStep(data, log, step, 0)
             runner._synchronize_ranks()
         state = runner.getSaveDict()
-        modules = [*state[0].values(), *state[1].values(), *state["module"]["held.0"].values()]
+        modules = [*state[0].values(), *state[1].values(), *state["held_modules"]["held.0"].values()]
         return modules, log["loss"], runner._status.env, runner._rank, runner._worldSize
 
     first, second = team(2, work)

@@ -12,11 +12,10 @@ from typing import Any
 
 import pytest
 
-from roost.base.errors import ConfigError
-from roost.project.dlnest.plugins import mails_note, send_mail
-from roost.project.dlnest.plugins.mails_note import PASSWORD_FILE, PASSWORD_VARIABLE, MailsNote
+from roost.config.dlnest.mail_password import VARIABLE
+from roost.project.dlnest.plugins import send_mail
+from roost.project.dlnest.plugins.mails_note import MailsNote
 from tests.lab.notices.receivers import Mail, certificate
-from tests.messages import Messages
 from tests.project.dlnest.projects import LIFE_CYCLE, load, package
 
 pytestmark = pytest.mark.needs_program("openssl")
@@ -30,7 +29,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def server(own: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mail]:
     monkeypatch.setenv("SSL_CERT_FILE", str(own))
-    monkeypatch.setenv(PASSWORD_VARIABLE, "pass-w0rd")
+    monkeypatch.setenv(VARIABLE, "pass-w0rd")
     found = Mail(own, at_once=False)
     yield found
     found.close()
@@ -109,25 +108,3 @@ def test_a_server_that_cannot_be_reached_costs_one_line(
     ended = project(tmp_path, server)
     ended.calls.after("ATrain")
     assert capsys.readouterr().out.startswith("plugin MailsNote: ATrain failed: ConnectionRefusedError")
-
-
-def test_where_the_password_comes_from(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: Messages
-) -> None:
-    monkeypatch.delenv(PASSWORD_VARIABLE, raising=False)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    file = tmp_path / "roost" / PASSWORD_FILE
-    for in_config in (False, True):
-        with pytest.raises(ConfigError) as refused:
-            mails_note.mail_password(in_config=in_config)
-        messages.check(refused.value)
-    file.parent.mkdir()
-    file.write_text("of the file\n")
-    file.chmod(0o644)
-    with pytest.raises(ConfigError) as refused:
-        mails_note.mail_password()
-    messages.check(refused.value)
-    file.chmod(0o600)
-    assert mails_note.mail_password() == "of the file"
-    monkeypatch.setenv(PASSWORD_VARIABLE, "of the environment")
-    assert mails_note.mail_password() == "of the environment"

@@ -11,6 +11,10 @@ from roost.base.errors import CheckpointError
 from roost.project.dlnest.classes.project_object import ProcessPlace
 from roost.train.distributed.backward_mean import BackwardMean
 
+HELD = "held_modules"
+"""The key of the modules that have names instead of numbers."""
+_PARAMETERS = "parameters"
+
 
 class RegisteredModules:
     """The modules of a runner, each once, on the run's device.
@@ -21,6 +25,9 @@ class RegisteredModules:
 
     Args:
         place: The device and the ranks.
+
+    Attributes:
+        has_reported: Whether was printed what a loaded checkpoint lacks; it may be loaded again.
     """
 
     def __init__(self, place: ProcessPlace) -> None:
@@ -31,7 +38,10 @@ class RegisteredModules:
         self._by_register: list[int] = []
         """The same of 0.3.0 and 0.3.1: only calls of `register` count."""
         self._held: dict[str, nn.Module] = {}
-        """The modules in lists and dicts, which those programs did not save, by attribute and key."""
+        """What those programs did not save: modules in lists and dicts, by attribute and key, and
+        parameters."""
+        self._parameters = nn.ParameterDict()
+        self.has_reported = False
         self._means: BackwardMean | None = None
         self._synchronized: list[nn.Module] = []
 
@@ -60,17 +70,23 @@ class RegisteredModules:
         self._put(module, number)
         return module
 
-    def hold(self, found: Mapping[str, nn.Module]) -> None:
-        """Registers the modules in lists and dicts, by their names, unless they are registered."""
-        self._held = {name: one for name, one in found.items() if self._number(one) is None}
+    def hold(self, modules: Mapping[str, nn.Module], parameters: Mapping[str, nn.Parameter]) -> None:
+        """Registers the modules in lists and dicts, by their names, unless they are registered; and the
+        parameters that are in no module."""
+        self._held = {name: one for name, one in modules.items() if self._number(one) is None}
+        if parameters:
+            own = {name.replace(".", "/"): one for name, one in parameters.items()}
+            if [*map(id, self._parameters.values())] != [*map(id, own.values())]:
+                self._parameters = nn.ParameterDict(own)
+            self._held[_PARAMETERS] = self._parameters
         for module in self._held.values():
             self._placed(module)
 
     def state_dict(self) -> dict[Any, Any]:
-        """Returns the states: by number, and those in lists and dicts by name under "module"."""
+        """Returns the states: by number, and under `HELD` by name."""
         held = {name: module.state_dict() for name, module in self._held.items()}
         numbered = {number: module.state_dict() for number, module in enumerate(self._modules)}
-        return {**numbered, "module": held} if held else numbered
+        return {**numbered, HELD: held} if held else numbered
 
     def load_state_dict(self, state: Mapping[Any, Any]) -> None:
         """Loads what `state_dict` returned, or a checkpoint of document 000's own programs.
@@ -89,7 +105,7 @@ class RegisteredModules:
         # The last number of a module counts: the earlier ones may be those of a module that it has replaced.
         for number, key in dict(zip(order, numbers, strict=True)).items():
             _load(self._modules[number], state[key])
-        for name, one in state.get("module", {}).items():
+        for name, one in state.get(HELD, {}).items():
             if name not in self._held:
                 raise CheckpointError(
                     "the checkpoint has a module that the runner does not hold", received=name

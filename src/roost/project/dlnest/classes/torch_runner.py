@@ -22,6 +22,8 @@ _KINDS: dict[str, type] = {"optimizer": Optimizer, "scheduler": LRScheduler, "sc
 _REGISTERED = "_registered_modules"
 _OWN = {*ProjectObject.__annotations__, _REGISTERED}
 """Attributes of roost."""
+_MOST_ENTRIES = 1000
+"""A larger list or dict is data, which takes too long to search at each save."""
 
 
 class RunnerBaseTorch(RunnerBase):
@@ -67,6 +69,8 @@ class RunnerBaseTorch(RunnerBase):
         begins = []
         for kind in _KINDS:
             states, named = dict(saveDict.get(kind, {})), self._named(kind)
+            if not all(isinstance(one, Mapping) for one in states.values()):
+                continue  # the state of one of them, which the project saves and loads itself
             for name, one in named.items():
                 if name in states:
                     one.load_state_dict(states.pop(name))
@@ -78,7 +82,8 @@ class RunnerBaseTorch(RunnerBase):
                     received=", ".join(states),
                     fix="assign it in initOptimizer()",
                 )
-        if begins and self._process_place.ranks.is_main:
+        if begins and self._process_place.ranks.is_main and not self._modules().has_reported:
+            self._modules().has_reported = True
             print(f"the checkpoint has no state of {', '.join(begins)}, which begin anew", flush=True)
 
     def _reduceSum(self, value: Any) -> Any:
@@ -108,7 +113,8 @@ class RunnerBaseTorch(RunnerBase):
 
     def _register_held(self) -> None:
         modules = {name: one for name, one in _attributes(self) if isinstance(one, nn.Module) and "." in name}
-        self._modules().hold(modules)
+        parameters = {name: one for name, one in _attributes(self) if isinstance(one, nn.Parameter)}
+        self._modules().hold(modules, parameters)
         self._modules().synchronize()
 
     def _synchronize_ranks(self) -> None:
@@ -126,7 +132,7 @@ def _attributes(runner: RunnerBaseTorch) -> Iterator[tuple[str, Any]]:
     while waiting:
         name, one = waiting.popleft()
         yield name, one
-        if isinstance(one, list | tuple | dict) and id(one) not in seen:
+        if isinstance(one, list | tuple | dict) and len(one) <= _MOST_ENTRIES and id(one) not in seen:
             seen.add(id(one))
             items = one.items() if isinstance(one, Mapping) else enumerate(one)
             waiting.extend((f"{name}.{key}", inner) for key, inner in items)

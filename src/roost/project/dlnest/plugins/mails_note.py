@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import traceback
-from pathlib import Path
 from typing import Any, ClassVar
 
 from roost.base.errors import ConfigError
-from roost.base.system.config_folder import config_folder
+from roost.config.dlnest.mail_password import mail_password
 from roost.project.dlnest.plugins.plugin_base import DLNestPluginBase
 from roost.project.dlnest.plugins.send_mail import sendSelfMail
-
-PASSWORD_VARIABLE = "ROOST_MAIL_PASSWORD"
-PASSWORD_FILE = "mail_password"
-_OTHERS = 0o077
-"""The permissions that a file with a password must not have."""
 
 
 class MailsNote(DLNestPluginBase):
     """Sends an e-mail on the events of ``enable_list``, from ``username`` to itself over TLS, on rank 0.
 
     The password comes from the environment variable ``ROOST_MAIL_PASSWORD``, else from the file
-    ``mail_password`` in the user's config folder. One in the config is not used: every package would have it.
+    ``mail_password`` in the user's config folder. A config must not have it.
     """
 
     _NAME = "MailsNote"
@@ -71,32 +64,4 @@ def _send(target: Any, event: str | None, subject: str, message: str) -> None:
                 setting=f"plugins_config.{MailsNote._NAME}",
                 fix="give username and host",
             )
-        given = DLNestPluginBase.getArgs(target, MailsNote._NAME, "password", "")
-        sendSelfMail(username, mail_password(in_config=bool(given)), message, subject, host, int(port))
-
-
-def mail_password(*, in_config: bool = False) -> str:
-    """Returns the password of the user's mail account.
-
-    Args:
-        in_config: Whether the config has one, for the message.
-
-    Raises:
-        ConfigError: There is none, or other users may read the file.
-    """
-    if given := os.environ.get(PASSWORD_VARIABLE):
-        return given
-    file = Path(config_folder(os.environ)) / PASSWORD_FILE
-    if not file.is_file():
-        raise ConfigError(
-            "the password in the config is not used, for every package would have it"
-            if in_config
-            else "there is no password for e-mails",
-            setting="plugins_config.MailsNote.password" if in_config else None,
-            fix=f"write it to {file} with mode 600, or set {PASSWORD_VARIABLE}; never write it into a config",
-        )
-    if file.stat().st_mode & _OTHERS:
-        raise ConfigError(
-            "other users may read the password for e-mails", where=file, fix=f"chmod 600 {file}"
-        )
-    return file.read_text(encoding="utf-8").strip()
+        sendSelfMail(username, mail_password(), message, subject, host, int(port))

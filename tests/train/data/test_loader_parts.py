@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, RandomSampler, TensorDataset
+
+from roost.train.data import loader_parts
+
+
+class Worker(TensorDataset):
+    """Gives whether its process ignores Ctrl-C, and the process of its parent."""
+
+    def __getitem__(self, index: int) -> tuple[bool, int]:
+        return signal.getsignal(signal.SIGINT) == signal.SIG_IGN, os.getppid()
+
+
+def test_parts_and_generators_are_found_once() -> None:
+    own = torch.Generator()
+    data = TensorDataset(torch.arange(4))
+    sampler = RandomSampler(data, generator=own)
+    loader = DataLoader(data, sampler=sampler, generator=own)
+    assert [id(part) for part in loader_parts.parts(loader)][:3] == [id(loader), id(data), id(sampler)]
+    assert loader_parts.generators(loader) == [own]
+    assert loader_parts.parts([1]) == [[1]] and loader_parts.parts(None) == []
+
+
+@pytest.mark.parametrize("for_good", [True, False])
+def test_workers_ignore_the_signals_of_this_process(for_good: bool) -> None:
+    started: list[int] = []
+    loader = DataLoader(Worker(torch.arange(2)), num_workers=1, worker_init_fn=started.append)
+    if for_good:
+        loader_parts.link_worker_processes(loader)
+    iterator = iter(loader) if for_good else loader_parts.start_pass(loader)
+    ignores, parent = next(iterator)
+    assert ignores.item() and parent.item() == os.getpid()
+    loader_parts.shut_down(loader, iterator)
+    assert (loader.worker_init_fn == started.append) != for_good
+
+
+def test_persistent_workers_are_ended_and_that_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    loader = DataLoader(TensorDataset(torch.arange(2)), num_workers=1, persistent_workers=True)
+    loader_parts.disable_persistent_workers(loader, "the set")
+    assert not loader.persistent_workers
+    assert "the set: persistent_workers is ignored" in capsys.readouterr().out
