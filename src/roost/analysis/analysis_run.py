@@ -11,19 +11,23 @@ from typing import Any, NamedTuple
 
 from roost.analysis import result_values
 from roost.analysis.analysis_folder import RESULT, SavedFiles
-from roost.analysis.analysis_session import AnalysisSession
+from roost.analysis.analysis_session import AnalysisSession, AnalyzedPackage
+from roost.analysis.project_analysis import ProjectAnalysis
 from roost.base import durable, traceback_frames
 from roost.base.exception_record import record_exception
 from roost.base.traceback_frames import ProjectFiles
 from roost.package.checkpoints.checkpoint import Manifest
+from roost.package.kinds import PackageKind
 from roost.package.package import PackageFolder
-from roost.project.loaded_model import LoadedExperiment, load_experiment
+from roost.project.dlnest.trained_project import load_trained
+from roost.project.loaded_model import load_experiment
 from roost.train.step import seeding
 
 FORMAT = 1
 """The format of result.json."""
 _MAX_CHARACTERS = 2000
-AnalysisFunction = Callable[[AnalysisSession], Any]
+AnalysisFunction = Callable[[Any], Any]
+"""Takes an `AnalysisSession`, or a `ProjectAnalysis` for a package of document 000's contract."""
 
 
 class AnalysisRequest(NamedTuple):
@@ -62,26 +66,27 @@ def run_analysis(
     """
     began = time.monotonic()
     files = SavedFiles(place)
-    loaded: LoadedExperiment | None = None
+    session: AnalyzedPackage | None = None
 
     def write(**ending: Any) -> None:
         write_result(
             files,
             own=ProjectFiles([package.path, Path(str(script["path"])).parent]),
             script=script,
-            checkpoint=loaded.checkpoint if loaded is not None else None,
-            device=str(loaded.runner.device) if loaded is not None else None,
+            checkpoint=session.checkpoint if session is not None else None,
+            device=str(session.device) if session is not None else None,
             seconds=time.monotonic() - began,
             **ending,
         )
 
     try:
-        loaded = load_experiment(package, **request._asdict())
-        for note in loaded.notes:
-            print(note, flush=True)
-        analyze = function()
-        seeding.seed_all(seeding.mix(loaded.settings.seed, "analysis"))
-        value = analyze(AnalysisSession(package, loaded, files))
+        session = _load(package, request, files)
+        try:
+            analyze = function()
+            seeding.seed_all(seeding.mix(session._seed, "analysis"))
+            value = analyze(session)
+        finally:
+            session._end()
     except BaseException as error:
         _add_project_note(error, Path(request.project or package.project))
         with contextlib.suppress(OSError):  # a full disk must not hide the error
@@ -89,6 +94,24 @@ def run_analysis(
         raise
     write(value=value)
     return value
+
+
+def _load(package: PackageFolder, request: AnalysisRequest, files: SavedFiles) -> AnalyzedPackage:
+    """Loads the package according to its kind, and prints notes."""
+    if PackageKind.of(package.request) is PackageKind.DLNEST:
+        given = request._asdict()
+        del given["project"]  # nothing of such a package refers to it
+        trained = load_trained(package, **given)
+        _print(trained.notes)
+        return ProjectAnalysis(package, trained, files)
+    loaded = load_experiment(package, **request._asdict())
+    _print(loaded.notes)
+    return AnalysisSession(package, loaded, files)
+
+
+def _print(notes: list[str]) -> None:
+    for note in notes:
+        print(note, flush=True)
 
 
 def _add_project_note(error: BaseException, project: Path) -> None:

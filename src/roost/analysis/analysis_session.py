@@ -21,7 +21,55 @@ from roost.project.loaded_model import LoadedExperiment
 from roost.train.reporting.media_files import encode
 
 
-class AnalysisSession:
+class AnalyzedPackage:
+    """What every analysis has, whatever the kind of the package.
+
+    Attributes:
+        package: The package. Its training may still run: only read.
+        checkpoint: The checkpoint that was loaded (id, step, epoch, metrics); None if untrained.
+        device: The device of the runner.
+    """
+
+    def __init__(
+        self,
+        package: PackageFolder,
+        files: SavedFiles,
+        *,
+        checkpoint: Manifest | None,
+        device: torch.device,
+        seed: int,
+    ) -> None:
+        self.package, self.checkpoint, self.device = package, checkpoint, device
+        self._files, self._seed = files, seed
+
+    def _end(self) -> None:
+        """Called after the script."""
+
+    def save(self, name: str, media: Any) -> Path:
+        """Stores a figure, text or array in the folder of this analysis and returns its path.
+
+        Args:
+            name: File name, with or without suffix; if the file exists, a number is added.
+            media: A matplotlib figure (png), a string (txt), `roost.Media`, or a tensor or array (npy).
+
+        Raises:
+            ContractError: The name is not a file name, or the object cannot be stored.
+            OSError: The file cannot be written.
+        """
+        try:
+            if isinstance(media, torch.Tensor):
+                media = result_values.as_array(media)
+            suffix, data = (
+                ("npy", result_values.npy_bytes(media)) if isinstance(media, np.ndarray) else encode(media)
+            )
+        except ContractError as error:
+            raise ContractError(
+                error.message, setting=f"save({name!r})", received=type(media).__name__, fix=error.fix
+            ) from None
+        return self._files.write(name, suffix, data)
+
+
+class AnalysisSession(AnalyzedPackage):
     """A trained package, loaded for analysis.
 
     ::
@@ -52,6 +100,13 @@ class AnalysisSession:
 
     def __init__(self, package: PackageFolder, loaded: LoadedExperiment, files: SavedFiles) -> None:
         assert loaded.dataset is not None and loaded.data is not None
+        super().__init__(
+            package,
+            files,
+            checkpoint=loaded.checkpoint,
+            device=loaded.runner.device,
+            seed=loaded.settings.seed,
+        )
         self.args: Mapping[str, Any] = loaded.args
         self.runner: Runner = loaded.runner
         self.model: Runner = loaded.runner
@@ -59,10 +114,7 @@ class AnalysisSession:
         self.data: Data = loaded.data
         columns = package.records()
         self.log: Mapping[str, tuple[list[int], list[float]]] = {**columns.series, **columns.stats}
-        self.package = package
-        self.checkpoint: Manifest | None = loaded.checkpoint
-        self.device: torch.device = loaded.runner.device
-        self._settings, self._files = loaded.settings, files
+        self._settings = loaded.settings
 
     def batches(self, split: str = "valid") -> Iterator[Any]:
         """Returns the batches of a split as in an evaluation: in the order of the set, each sample once, with
@@ -81,26 +133,3 @@ class AnalysisSession:
             raise NotFound("there is no such set", setting="batches(split)", received=split, fix=fix)
         loader = data_loaders.evaluation_loader(self.data, self._settings, split, device=self.device)
         return (self.runner.to_device(batch.value) for batch in loader.once() if batch.num_samples)
-
-    def save(self, name: str, media: Any) -> Path:
-        """Stores a figure, text or array in the folder of this analysis and returns its path.
-
-        Args:
-            name: File name, with or without suffix; if the file exists, a number is added.
-            media: A matplotlib figure (png), a string (txt), `roost.Media`, or a tensor or array (npy).
-
-        Raises:
-            ContractError: The name is not a file name, or the object cannot be stored.
-            OSError: The file cannot be written.
-        """
-        try:
-            if isinstance(media, torch.Tensor):
-                media = result_values.as_array(media)
-            suffix, data = (
-                ("npy", result_values.npy_bytes(media)) if isinstance(media, np.ndarray) else encode(media)
-            )
-        except ContractError as error:
-            raise ContractError(
-                error.message, setting=f"save({name!r})", received=type(media).__name__, fix=error.fix
-            ) from None
-        return self._files.write(name, suffix, data)

@@ -17,6 +17,7 @@ from roost.config.layers import Config, Contract, Layer
 from roost.package import package as stored
 from roost.package import package_name
 from roost.package.checkpoints import checkpoint
+from roost.package.kinds import PackageKind
 from roost.package.package_draft import PackageDraft, prepare_python, prepare_training
 from roost.project.package_writer import STATE, PackageWriter
 
@@ -139,6 +140,7 @@ class Package(stored.PackageFolder):
         checkpoint: int | None = None,
         device: str = "auto",
         info: Mapping[str, Any] | None = None,
+        trust: bool = False,
     ) -> Runner:
         """Returns the package's Runner, built by its own code, with the weights of a checkpoint, in
         evaluation mode.
@@ -152,6 +154,10 @@ class Package(stored.PackageFolder):
             device: auto, cpu, cuda, cuda:1, …
             info: The value of ``Runner.info``; None: that of the Dataset, which is then built and needs its
                 data.
+            trust: Reads pickled objects of the checkpoint that another user wrote: they may run any code.
+
+        A runner of document 000's contract is built in its order, from ``BAll`` to ``AModelInit``, and is not
+        put into evaluation mode.
 
         Raises:
             NotFound: There is no such checkpoint, or none at all.
@@ -165,10 +171,19 @@ class Package(stored.PackageFolder):
         from roost.project.package_context import package_code  # torch
 
         with package_code(self):
-            loaded = load_experiment(self, checkpoint=checkpoint, device=device, info=info)
-        for line in loaded.notes:
+            given: dict[str, Any] = {"checkpoint": checkpoint, "device": device, "info": info, "trust": trust}
+            if PackageKind.of(self.request) is PackageKind.DLNEST:
+                from roost.project.dlnest.trained_project import load_trained
+
+                trained = load_trained(self, **given)
+                runner, notes = trained.project.runner, trained.notes
+            else:
+                loaded = load_experiment(self, **given)
+                runner, notes = loaded.runner, loaded.notes
+        for line in notes:
             warnings.warn(line, stacklevel=2)
-        return loaded.runner
+        made: Runner = runner
+        return made
 
     # ---- writing ------------------------------------------------------------------------------------------
 

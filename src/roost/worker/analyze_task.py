@@ -10,7 +10,8 @@ from roost.analysis.analysis_run import AnalysisRequest, run_analysis
 from roost.base.errors import NotFound, Refused
 from roost.package import environment
 from roost.package.package import PackageFolder
-from roost.project import native_project
+from roost.package.project_preflight import parse_package_settings
+from roost.package.setting_locations import setting_locations
 from roost.project.device_choice import choose_device
 from roost.worker import torch_settings
 from roost.worker.caller_watch import end_with_caller
@@ -28,7 +29,13 @@ def analyze(package: PackageFolder, folder: Path) -> str:
         raise NotFound("there is no request", where=folder)
     end_with_caller(request)
     analysis = AnalysisRequest(**{name: request[name] for name in AnalysisRequest._fields if name in request})
-    _, settings = native_project.resolve_settings(package, str(analysis.project))
+    settings = parse_package_settings(
+        package,
+        package.settings(),
+        project=Path(analysis.project or package.project),
+        folder=str(package.path),
+        where=setting_locations(package),
+    )
     torch_settings.apply(settings, device=choose_device(analysis.device), first=initial_environment(package))
     path = Path(request["script"]["path"])
     run_analysis(

@@ -7,7 +7,8 @@ import importlib.abc
 import importlib.machinery
 import sys
 import types
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 _CLASSES = "roost.project.dlnest.classes."
 _PLUGINS = "roost.project.dlnest.plugins."
@@ -50,6 +51,18 @@ def install() -> None:
         )
     _forget()
     sys.meta_path.insert(0, FINDER)
+
+
+@contextmanager
+def installed() -> Iterator[None]:
+    """Makes the names importable within the block, and removes them afterwards if the block was the first to
+    make them."""
+    was_installed = _FINDER in sys.meta_path
+    try:
+        yield  # `install` is called with the first project: other packages need no such names
+    finally:
+        if not was_installed:
+            uninstall()
 
 
 def uninstall() -> None:
