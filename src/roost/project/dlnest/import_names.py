@@ -57,7 +57,7 @@ def install() -> None:
 def installed() -> Iterator[None]:
     """Makes the names importable within the block, and removes them afterwards if the block was the first to
     make them."""
-    was_installed = _FINDER in sys.meta_path
+    was_installed = FINDER in sys.meta_path
     try:
         yield  # `install` is called with the first project: other packages need no such names
     finally:
