@@ -85,7 +85,6 @@ def build_loop(
 ) -> TrainingLoop | None:
     """Loads the project and returns its loop, which continues from a checkpoint if there is one. None if the
     project's BAll returned "Skip": then nothing is done."""
-    load_classes(package, settings)  # before the checkpoint, which may have pickled objects of them
     checkpoints = Checkpoints(
         package,
         # Saves within an epoch do not push the project's own out of the fast track.

@@ -166,7 +166,7 @@ def test_ids(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
     assert checkpoint.ids(tmp_path) == [2, 10]
     assert checkpoint.next_id(tmp_path) == 12  # an id set aside is not given twice
-    (tmp_path / "state_30.ckpt").write_bytes(b"of another program")
+    (tmp_path / "state_30.ckpt").write_bytes(b"of DLNest")
     assert checkpoint.ids(tmp_path) == [2, 10] and checkpoint.next_id(tmp_path) == 31
 
 

@@ -66,3 +66,8 @@ def test_answers_of_rank_0_hold_for_all() -> None:
         return [calls.before("BOneEpoch"), calls.decide("needContinueTrain", 0, {}, {}), alone]
 
     assert team(2, work) == [[False, True, True]] * 2
+
+
+def test_what_the_project_defines() -> None:
+    calls = LifeCycleCalls(Answers(BModelOneStep=None))
+    assert calls.defines("BModelOneStep") and not calls.defines("AModelOneStep")

@@ -79,10 +79,16 @@ def checkpoint_id(path: Path) -> int:
 
 def ids(folder: Path) -> list[int]:
     """Returns the ids of the committed checkpoints, ascending, without verifying them. A file of such a name
-    is a checkpoint of another program."""
+    is one of DLNest, unless it is empty."""
     with os.scandir(folder) as entries:
         found = [(_FOLDER.fullmatch(entry.name), entry) for entry in entries]
-        return sorted(int(match[1]) for match, entry in found if match and entry.is_dir())
+        return sorted(
+            int(match[1]) for match, entry in found if match and (entry.is_dir() or _is_empty(entry))
+        )
+
+
+def _is_empty(entry: os.DirEntry[str]) -> bool:
+    return entry.stat(follow_symlinks=False).st_size == 0
 
 
 def set_aside_names(folder: Path) -> list[str]:
