@@ -13,8 +13,11 @@ import torch
 
 from roost.analysis import preconditions
 from roost.base.errors import CheckpointError, NotFound, Refused, UsageError
+from roost.config import layers
 from roost.package.checkpoints import checkpoint
 from roost.package.package import PackageFolder
+from roost.package.package_draft import prepare_training
+from tests.dlnest_project import dlnest_project
 from tests.messages import Messages
 from tests.operations.packages import package
 
@@ -176,3 +179,11 @@ def test_only_a_creation_that_was_interrupted_is_to_be_run_again(
     with pytest.raises(NotFound, match="interrupted") as interrupted:
         preconditions.open_with_runner(new.path)
     messages.check(interrupted.value)
+
+
+def test_a_package_of_document_000s_contract_without_its_request_is_one_of_roost(tmp_path: Path) -> None:
+    made = prepare_training(layers.load(dlnest_project(tmp_path / "p"))).create("one")
+    assert preconditions.open_with_runner(made.path).path == made.path
+    (made.path / "request.json").unlink()
+    with pytest.raises(NotFound, match="interrupted"):
+        preconditions.open_with_runner(made.path)

@@ -94,7 +94,8 @@ def _is_of_dlnest(path: Path) -> bool:
     """Whether a folder is as DLNest writes its packages: settings that name a file of a runner or model, and
     checkpoints as files, or lists of them without the keys that roost adds."""
     settings, derived = sessions.load_json(path / "args.json"), sessions.load_json(path / "_package.json")
-    names_code = settings is not None and bool(_DLNEST_KEYS & settings.keys())
+    # roost's own packages of document 000's contract have a section ``roost`` beside these keys.
+    names_code = settings is not None and bool(_DLNEST_KEYS & settings.keys()) and "roost" not in settings
     is_derived = derived is not None and "ckpt_consistent" in derived and "format" not in derived
     return names_code or is_derived
 

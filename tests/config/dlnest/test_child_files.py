@@ -41,6 +41,8 @@ def merged(root: Path, **given: Any) -> dict[str, Any]:
         ({"runner_file_path": "R.py", "include": "mine", "runner": {"lr": 1}}, True),
         ({"model_file_path": "weights.pt", "runner": "Runner.py:Runner"}, False),
         ({"model_file_path": "weights.pt", "include": "base.yaml"}, False),
+        ({"model_file_path": "M.py", "life_cycle_file_path": "L.py", "runner": {"lr": 1}}, True),
+        ({"dataset_file_path": "data.csv", "runner": "Runner.py:Runner"}, False),
         ({"runner": "Runner.py:Runner", "dataset": "Dataset.py:Dataset"}, False),
         ({}, False),
     ],

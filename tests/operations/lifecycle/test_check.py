@@ -10,7 +10,10 @@ from roost.base.errors import ConfigError, NotFound
 from roost.base.system import process_identity
 from roost.operations.lifecycle.check import CheckRequest, check
 from roost.operations.sessions.running_session import follow
+from roost.package.kinds import PackageKind
+from roost.package.package import PackageFolder
 from roost.package.sessions import Session
+from tests.dlnest_project import dlnest_project
 from tests.messages import Messages
 from tests.operations.packages import project
 from tests.waiting import wait_for
@@ -42,6 +45,17 @@ def test_the_outcome(place: Path, tmp_path: Path, messages: Messages) -> None:
     assert found.estimate is not None and found.estimate.total_steps == 96 and found.estimate.fits
     assert found.warnings == [] and found.findings.measured["device"] == "cpu"
     assert list(place.iterdir()) == [] and not (config.parent / "runs").exists()
+
+
+def test_a_project_of_document_000_is_copied_as_such(place: Path, tmp_path: Path) -> None:
+    config = dlnest_project(tmp_path / "project", root_file_path="/gone", roost={"devices": 2})
+    with check(CheckRequest(config=config, device="cpu", overrides=["epochs=2"])) as started:
+        stale, ranks = started.notes
+        assert "/gone" in stale and "2 ranks (ddp)" in ranks
+        made = PackageFolder.open(started.running.package)
+        assert PackageKind.of(made.request) is PackageKind.DLNEST and made.args["epochs"] == 2
+        assert (made.path / "Model/Runner.py").is_file() and started.root == tmp_path / "project/Saves"
+    assert list(place.iterdir()) == [] and not (tmp_path / "project/Saves").exists()
 
 
 def test_it_ends_with_its_block(place: Path, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from roost.base.errors import ConfigError, NotFound, Refused, RoostError
 from roost.config import layers
+from roost.config.dlnest.dlnest_settings import DlnestSettings
 from roost.operations.reading.show_data import (
     DataReport,
     ShowDataRequest,
@@ -15,7 +16,10 @@ from roost.operations.reading.show_data import (
     show_data,
 )
 from roost.operations.sessions.running_session import follow
+from roost.package.kinds import PackageKind
+from roost.package.package_draft import prepare_training
 from roost.package.sessions import Session
+from tests.dlnest_project import dlnest_project
 from tests.messages import Messages
 from tests.operations.packages import VALUES, package, project, session
 
@@ -102,3 +106,14 @@ def test_no_config_and_a_package_without_a_runner(tmp_path: Path) -> None:
         pytest.fail("it must not start")
     assert "roost.open_package" in str(refused.value)
     assert refused.value.where == made.path
+
+
+def test_a_project_of_document_000_gets_no_settings_of_ours(tmp_path: Path) -> None:
+    tools = tmp_path / "tools.py"
+    tools.write_text("x = 1\n")
+    config = layers.load(dlnest_project(tmp_path / "p", other_file_paths=[str(tools)]))
+    assert _with_placeholders(config) is config
+    made = prepare_training(config).create("one")
+    plan = _draft_from_package(ShowDataRequest(config=made.path, overrides=["epochs=2"]))
+    assert (plan.kind, plan.config.values["epochs"]) == (PackageKind.DLNEST, 2)
+    assert plan.places == {str(tools): "tools.py"} and isinstance(plan.settings, DlnestSettings)

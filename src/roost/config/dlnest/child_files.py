@@ -17,6 +17,9 @@ ROOT_FOLDER = "root_file_path"
 MAX_FILES = 256
 """Limit of the files of one config; a file that is listed twice counts twice."""
 
+_DECISIVE = {"runner_file_path", "life_cycle_file_path"}
+"""Keys that only document 000's contract has."""
+
 ReadFile = Callable[[Path], ConfigFile]
 """Reads one file."""
 
@@ -24,10 +27,10 @@ ReadFile = Callable[[Path], ConfigFile]
 def is_root(values: Mapping[str, Any]) -> bool:
     """Whether the values of a root file are of document 000's contract.
 
-    ``runner_file_path`` alone decides. Other keys of that contract may as well be the user's in a native
+    Each of `_DECISIVE` alone decides. Other keys of that contract may as well be the user's in a native
     config, which has ``runner``, or includes it.
     """
-    if "runner_file_path" in values:
+    if _DECISIVE & values.keys():
         return True
     if "runner" in values:
         return False
