@@ -2,9 +2,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 
+from roost.base.errors import ContractError, PeerLost
 from roost.train.distributed.backward_mean import BackwardMean
 from roost.train.distributed.ranks import Ranks
 from tests.train.parts import bits
@@ -174,3 +176,14 @@ def test_weights_and_buffers_are_those_of_rank_0() -> None:
 
     first, second = team(2, work)
     assert bits(first) == bits(second)
+
+
+def test_ranks_with_different_modules() -> None:
+    def work(ranks: Ranks) -> str:
+        with pytest.raises((ContractError, PeerLost)) as refused:
+            begun(ranks, nn.Linear(2, 2 + ranks.rank))
+        return f"{type(refused.value).__name__}: {refused.value}"
+
+    first, second = team(2, work)
+    assert first.startswith("ContractError") and "weight (2, 2)" in first and "weight (3, 2)" in first
+    assert second.startswith("PeerLost")

@@ -53,8 +53,8 @@ def key_path() -> Path:
 
 
 def signature_of(sha256: str) -> str | None:
-    """Returns the signature of a pickle with this digest; None, after a printed line, if there is no key and none
-    can be made: then only ``--trust`` reads the pickle."""
+    """Returns the signature of a pickle with this digest; None, after a printed line, if there is no key and
+    none can be made: then only ``--trust`` reads the pickle."""
     try:
         key = _read_key() or _make_key()
     except OSError as error:

@@ -10,6 +10,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.autograd import Variable
 
+from roost.train.distributed.rank_consistency import require_same_model
 from roost.train.distributed.ranks import Ranks
 from roost.train.distributed.reducer import GradientReducer
 from roost.train.distributed.replicas import BufferSync, broadcast_module
@@ -36,7 +37,12 @@ class BackwardMean:
         """The number that autograd gives the current backward pass."""
 
     def add(self, module: nn.Module) -> None:
-        """Adds a module, with the weights and buffers of rank 0 on all ranks."""
+        """Adds a module, with the weights and buffers of rank 0 on all ranks.
+
+        Raises:
+            ContractError: The ranks built different modules (raised on rank 0; on the others `PeerLost`).
+        """
+        require_same_model(module, self._ranks)
         broadcast_module(module, self._ranks)
         self._parts.append(_Part(module, self._ranks))
 

@@ -108,3 +108,21 @@ def test_a_server_that_cannot_be_reached_costs_one_line(
     ended = project(tmp_path, server)
     ended.calls.after("ATrain")
     assert capsys.readouterr().out.startswith("plugin MailsNote: ATrain failed: ConnectionRefusedError")
+
+
+@pytest.mark.parametrize("settings", [{}, {"username": ""}])
+def test_what_is_missing_is_reported_at_the_start(
+    tmp_path: Path,
+    server: Mail,
+    settings: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.delenv(VARIABLE)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    begun = project(tmp_path, server, **settings)
+    assert begun.begin()
+    why = (
+        "plugins_config.MailsNote: e-mails have no sender" if settings else "there is no password for e-mails"
+    )
+    assert capsys.readouterr().out.startswith(f"plugin MailsNote: BAll failed: ConfigError: {why}")

@@ -40,7 +40,7 @@ class RunnerBaseTorch(RunnerBase):
             former = vars(self).get(name)
             is_replaced = isinstance(former, nn.Module) and not any(one is former for one in held)
             value = self._modules().assign(value, former if is_replaced else None)
-        object.__setattr__(self, name, value)
+        super().__setattr__(name, value)
 
     def register(self, module: nn.Module, syncBN: bool = False) -> nn.Module:
         """Registers a module and returns it on the run's device.

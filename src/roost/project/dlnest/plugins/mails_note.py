@@ -33,6 +33,12 @@ class MailsNote(DLNestPluginBase):
         """Takes the results that the e-mail at the end of the training shall have."""
         cls._results = resultsDict
 
+    def BAll(self: Any) -> None:
+        """Checks that e-mails can be sent, before a long run."""
+        if self._status.rank in (-1, 0) and not self._status.isAnalyzing():
+            _settings(self)
+            mail_password()
+
     def trainAborting(self: Any, exception: BaseException) -> None:
         """Sends the traceback of the error that ended the training."""
         text = "".join(traceback.format_exception(exception))
@@ -53,15 +59,25 @@ DLNestPlugin = MailsNote
 
 def _send(target: Any, event: str | None, subject: str, message: str) -> None:
     """Sends an e-mail if the config enables this event; None: always."""
-    enabled, username, host, port = (
+    enabled, username, host, port = _settings(target)
+    if target._status.rank in (-1, 0) and (event is None or event in enabled):
+        sendSelfMail(username, mail_password(), message, subject, host, int(port))
+
+
+def _settings(target: Any) -> list[Any]:
+    """Returns the values of the settings, in the order of ``_config``.
+
+    Raises:
+        ConfigError: There is no sender or no server.
+    """
+    found = [
         DLNestPluginBase.getArgs(target, MailsNote._NAME, key, default)
         for key, default in MailsNote._config.items()
-    )
-    if target._status.rank in (-1, 0) and (event is None or event in enabled):
-        if not username or not host:
-            raise ConfigError(
-                "the e-mail has no sender or no server",
-                setting=f"plugins_config.{MailsNote._NAME}",
-                fix="give username and host",
-            )
-        sendSelfMail(username, mail_password(), message, subject, host, int(port))
+    ]
+    if not found[1] or not found[2]:
+        raise ConfigError(
+            "e-mails have no sender or no server",
+            setting=f"plugins_config.{MailsNote._NAME}",
+            fix="give username and host",
+        )
+    return found
