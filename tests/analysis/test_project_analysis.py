@@ -12,18 +12,21 @@ import pytest
 import roost
 from roost.analysis.project_analysis import ProjectAnalysis
 from roost.package.package import PackageFolder
+from roost.project.dlnest import import_names
 from tests.project.dlnest import loops
 
-ENDS = '''
+ENDS = """
     def AAll(self):
-        open("ended", "a").write("1")
-'''
+        with open("ended", "a") as file:
+            file.write("1")
+"""
 
 
 @pytest.fixture
 def package(tmp_path: Path) -> PackageFolder:
     made = loops.package(tmp_path, epochs=1)
     assert loops.run(made) == "finished"
+    import_names.uninstall()  # a training's worker keeps them
     life_cycle = made.path / "LifeCycle.py"
     life_cycle.write_text(life_cycle.read_text() + ENDS)
     return made

@@ -3,6 +3,7 @@
 In reading order:
 
 notebook_analysis: `roost.analyze`, an analysis in this process.
+record_analysis: the same by the name and arguments of document 000.
 analysis_run: one analysis from loading to the result.
 analysis_session: the argument ``self`` of a script.
 project_analysis: the same for a package of document 000's contract.

@@ -12,6 +12,7 @@ from roost.base import safe_read
 from roost.base.errors import CheckpointError, NotFound, Refused, UsageError
 from roost.package import sessions
 from roost.package.checkpoints import checkpoint
+from roost.package.kinds import PackageKind
 from roost.package.package import PackageFolder
 from roost.package.project_preflight import require_runner
 
@@ -59,6 +60,21 @@ def open_with_runner(
     package = by(path)
     require_runner(package)
     return package
+
+
+def require_native(package: PackageFolder, *, cause: str, fix: str) -> None:
+    """Checks that a package is not of document 000's contract.
+
+    Args:
+        package: The package.
+        cause: Why it cannot be of it.
+        fix: What to do instead.
+
+    Raises:
+        Refused: It is of it.
+    """
+    if PackageKind.of(package.request) is PackageKind.DLNEST:
+        raise Refused(cause, where=package.path, fix=fix)
 
 
 def _partial_package_error(path: Path) -> NotFound:

@@ -187,26 +187,38 @@ class ConfigSource:
         return Config(self.path, merged, self.paths, tuple(layers), self.contract, notes)
 
 
-def load(path: Path | str, *, tuning: Path | str | None = None, overrides: Iterable[str] = ()) -> Config:
+def load(
+    path: Path | str,
+    *,
+    tuning: Path | str | None = None,
+    overrides: Iterable[str] = (),
+    contract: Contract | None = None,
+) -> Config:
     """Reads a config with all files that it includes.
 
     Args:
         path: The root file.
         tuning: A second file, above the root file; files that it includes are above the root file, too.
         overrides: ``a.b=c`` sets a key, ``+a.b=c`` adds one, ``~a.b`` removes one.
+        contract: The contract of the config; None: as its root file shows.
 
     Raises:
         NotFound: The root or the tuning file does not exist.
         ConfigError: A file cannot be read or included, or an override is not valid.
     """
-    return load_files(path, tuning=tuning).config(overrides)
+    return load_files(path, tuning=tuning, contract=contract).config(overrides)
 
 
-def load_files(path: Path | str, *, tuning: Path | str | None = None) -> ConfigSource:
+def load_files(
+    path: Path | str, *, tuning: Path | str | None = None, contract: Contract | None = None
+) -> ConfigSource:
     """Reads the files for `load`, with the same arguments and errors."""
     root = Path(os.path.normpath(Path(path).absolute()))
     reader = _Reader(root.parent)
-    if child_files.is_root(reader.read(root).values):
+    is_dlnest = (
+        child_files.is_root(reader.read(root).values) if contract is None else contract is Contract.DLNEST
+    )
+    if is_dlnest:
         return _load_children(root, tuning, reader)
     layers = reader.layers(root)
     if tuning is not None:

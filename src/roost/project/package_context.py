@@ -35,7 +35,7 @@ def package_code(package: PackageFolder) -> Iterator[None]:
     path, bytecode, finders = list(sys.path), sys.dont_write_bytecode, list(sys.meta_path)
     put_away = _put_away(package)
     try:
-        with seeding.isolated(), import_names.installed():
+        with seeding.isolated():
             os.chdir(package.path)
             sys.dont_write_bytecode = True
             yield

@@ -18,7 +18,8 @@ from roost.config.settings import parse_state_settings
 from roost.package import live_progress
 from roost.package.checkpoints import checkpoint, retention
 from roost.package.checkpoints.checkpoint import Manifest
-from roost.package.checkpoints.retention import policy_from_settings
+from roost.package.checkpoints.pickled_values import Pickles
+from roost.package.checkpoints.retention import RetentionPolicy, policy_from_settings
 from roost.package.kinds import PackageKind, TaskKind
 from roost.package.live_progress import ProgressFile
 from roost.package.package import PackageFolder
@@ -54,10 +55,23 @@ class PackageWriter:
 
     A killed program leaves a session with the state "running" whose process is gone; readers take it as
     crashed. A forked child has a copy of this object; it neither writes nor ends the session.
+
+    Args:
+        package: The package.
+        part: The name of the part of a checkpoint that holds a saved state.
+        policy: Decides which checkpoints stay; None: that of the setting ``checkpoint``.
+        pickles: As for `Checkpoints`.
     """
 
-    def __init__(self, package: PackageFolder) -> None:
-        self._package = package
+    def __init__(
+        self,
+        package: PackageFolder,
+        *,
+        part: str = STATE,
+        policy: RetentionPolicy | None = None,
+        pickles: Pickles | None = None,
+    ) -> None:
+        self._package, self._part, self._policy, self._pickles = package, part, policy, pickles
         self._pid = os.getpid()
         self._lock_fd: int | None = None
         self._record: UnsupervisedRecord | None = None
@@ -96,7 +110,7 @@ class PackageWriter:
         found = checkpoint.verify(path) if self._record is not None else None
         self._end_and_seal(None)
         self._begin_session(id, found)
-        policy = policy_from_settings(_checkpoint_settings(self._package))
+        policy = self._retention_policy()
         manifests = checkpoint.read_manifests(self._package.checkpoints)
         tracks = retention.track_ids(manifests, policy, tip=id)
         self._package.write_derived(tracks, list(self._package.derived.get("inexact", [])))
@@ -131,10 +145,12 @@ class PackageWriter:
             raise
 
     def _open_session(self, number: int, id: int | None, found: Manifest | None) -> None:
-        policy = policy_from_settings(_checkpoint_settings(self._package))
+        policy = self._retention_policy()
         from roost.train.checkpointing.checkpoints import Checkpoints  # torch, which readers do not need
 
-        checkpoints = Checkpoints(self._package, policy, session=number, asynchronous=False)
+        checkpoints = Checkpoints(
+            self._package, policy, session=number, asynchronous=False, pickles=self._pickles
+        )
         if id is not None and found is None:
             found = checkpoint.verify(self._package.store().path(id))
         found, said = checkpoints.verify_parent(verified=found)
@@ -196,10 +212,10 @@ class PackageWriter:
         step, epoch = _count("step", step), _count("epoch", epoch)
         checkpoints = self.checkpoints()
         before = checkpoints.newest
-        if before is not None and checkpoint.part_names(before) != [STATE]:
+        if before is not None and checkpoint.part_names(before) != [self._part]:
             parts, where, inexact = _trainer_parts(state, before, step=step, epoch=epoch)
         else:
-            parts, inexact = {STATE: state}, []
+            parts, inexact = {self._part: state}, []
             where = Progress(step=_step(step, before), epoch=epoch or 0)
         self._put_row(before, where, given)
         checkpoints.save(
@@ -214,6 +230,9 @@ class PackageWriter:
         assert checkpoints.newest is not None
         self._publish(checkpoints.newest, "training")
         return checkpoints.newest
+
+    def _retention_policy(self) -> RetentionPolicy:
+        return self._policy or policy_from_settings(_checkpoint_settings(self._package))
 
     def _next_scheduled(self) -> int:
         """Returns the number of scheduled saves of the lineage so far, by which the slow track counts."""

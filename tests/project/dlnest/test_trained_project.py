@@ -47,7 +47,7 @@ def test_the_log_and_the_order_of_the_calls(tmp_path: Path) -> None:
     life_cycle.write_text(life_cycle.read_text() + CALLS)
     with package_code(made):
         loaded = load_trained(made, device="cpu")
-        calls = [name for name in dict.fromkeys(loaded.project.life_cycle.calls)]
+        calls = list(dict.fromkeys(loaded.project.life_cycle.calls))
         assert calls == ["BAll", "BDatasetInit", "ADatasetInit", "BModelInit", "AModelInit"]
         assert len(loaded.log["acc"]) == 2 and loaded.checkpoint is not None
         assert loaded.project.life_cycle.best == max(loaded.log["acc"]), "restored after BAll, too"

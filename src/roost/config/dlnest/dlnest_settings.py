@@ -113,20 +113,12 @@ def parse_dlnest_settings(values: Mapping[str, Any], *, where: Where = lambda ke
     check_execution(own, where, section=SECTION)
     check_saves(own.checkpoint.every, f"{SECTION}.checkpoint.every", where)
     keys = _read_keys(values, where)
-    tracks = keys.checkpoint_args
     kind: Literal["runner", "model"] = "model" if keys.runner_file_path is None else "runner"
     file = _require("runner_file_path", keys.runner_file_path, keys.model_file_path)
     return DlnestSettings(
         **{name: value for name, value in asdict(own).items() if name != "checkpoint"},
         save_root=keys.save_root,
-        checkpoint=CheckpointSettings(
-            every=own.checkpoint.every,
-            fast=tracks.max_ckpt_in_fast_track,
-            slow=tracks.max_ckpt_in_slow_track,
-            slow_every=tracks.dilation_in_slow_track,
-            held=tracks.max_ckpt_in_consistent_track,
-            asynchronous=False,
-        ),
+        checkpoint=_checkpoint_settings(keys.checkpoint_args, every=own.checkpoint.every),
         root_file_path=keys.root_file_path,
         runner_file_path=file,
         runner_name=_require("runner_name", keys.runner_name, keys.model_name),
@@ -138,6 +130,30 @@ def parse_dlnest_settings(values: Mapping[str, Any], *, where: Where = lambda ke
         other_file_paths=keys.other_file_paths,
         plugins=keys.plugins,
         plugins_config=keys.plugins_config,
+    )
+
+
+def parse_tracks(values: Mapping[str, Any], *, where: Where = lambda key: None) -> CheckpointSettings:
+    """Returns which checkpoints a config keeps that need not name a project.
+
+    Raises:
+        ConfigError: A key of ``checkpoint_args`` has the wrong type or range.
+    """
+    given = {"checkpoint_args": values.get("checkpoint_args", {}), **_NO_PROJECT}
+    return _checkpoint_settings(_read_keys(given, where).checkpoint_args, every=SaveSettings().every)
+
+
+_NO_PROJECT = {f"{part}_{key}": "" for part in ("dataset", "life_cycle") for key in ("name", "file_path")}
+
+
+def _checkpoint_settings(tracks: TrackSettings, *, every: str) -> CheckpointSettings:
+    return CheckpointSettings(
+        every=every,
+        fast=tracks.max_ckpt_in_fast_track,
+        slow=tracks.max_ckpt_in_slow_track,
+        slow_every=tracks.dilation_in_slow_track,
+        held=tracks.max_ckpt_in_consistent_track,
+        asynchronous=False,
     )
 
 

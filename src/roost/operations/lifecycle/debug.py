@@ -82,6 +82,11 @@ def debug(request: DebugRequest) -> DebugProgram:
     package = preconditions.open_with_runner(
         request.package, by=functools.partial(package_schema.open_checked, to_continue=True)
     )
+    preconditions.require_native(
+        package,
+        cause="the steps of a project of DLNest's contract are not replayed",
+        fix="write breakpoint() into the project, and start `roost run` in a terminal",
+    )
     project = preconditions.project_folder(package, request.project)
     if request.checkpoint is not None:
         preconditions.check_checkpoints(package, request.checkpoint)

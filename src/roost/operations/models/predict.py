@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from roost.analysis import analysis_folder, preconditions
@@ -117,6 +118,11 @@ def predict(request: PredictRequest) -> Iterator[RunningPrediction]:
     _check_numbers(request)
     package = preconditions.open_with_runner(
         request.package, by=lambda path: package_schema.open_checked(path, to_continue=True)
+    )
+    preconditions.require_native(
+        package,
+        cause="a runner of DLNest's contract has no predict()",
+        fix=f"write a script that predicts: roost analyze {quote(str(package.path))} -s SCRIPT",
     )
     project = preconditions.project_folder(package, request.project)
     which, notes = select_checkpoints(package, request.checkpoint)

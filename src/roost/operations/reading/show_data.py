@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from roost.base.errors import Refused
 from roost.config import layers
 from roost.config.layers import Config, Contract, Layer
 from roost.config.project_folder import given_folder
@@ -112,6 +113,13 @@ def show_data(request: ShowDataRequest) -> Iterator[RunningDataInspection]:
         RoostError: The supervisor did not start.
     """
     plan = _draft_from_package(request) if request.config.is_dir() else _draft_from_config(request)
+    if plan.kind is PackageKind.DLNEST:
+        raise Refused(
+            "DLNest's contract does not say what a batch is, so its data cannot be described",
+            setting="--data",
+            received=str(request.config),
+            fix="look at self.dataset in a script: roost analyze PACKAGE -s SCRIPT --untrained",
+        )
     notes = [*plan.notes(), *one_process_notes(plan.settings, device="auto", where=plan.config.where)]
     with worker_on_copy(plan, TaskKind.DATA_REPORT, command=request.command) as started:
         yield RunningDataInspection(started.running, started.process, notes)

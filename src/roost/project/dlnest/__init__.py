@@ -8,6 +8,7 @@ module_loading: the project's files as modules
 import_names: the names by which a project imports the classes
 plugins: functions that run before the project's methods
 trained_project: the project with what a checkpoint holds of it
+save_package: a package for a program with a loop of its own
 lifecycle_calls: decisions, and methods before and after each part of a run
 training_loop: the loop over epochs, steps, validations and saves
 epoch_batches: the batches of an epoch, from any position

@@ -7,8 +7,7 @@ import importlib.abc
 import importlib.machinery
 import sys
 import types
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 _CLASSES = "roost.project.dlnest.classes."
 _PLUGINS = "roost.project.dlnest.plugins."
@@ -24,6 +23,9 @@ MODULES: dict[str, tuple[str, ...]] = {
     "DLNest.Common.ModelBase": (f"{_CLASSES}runner_base:ModelBase",),
     "DLNest.Common.ModelBaseTorch": (f"{_CLASSES}torch_runner:ModelBaseTorch",),
     "DLNest.Common.RunningStatus": (f"{_CLASSES}running_status:RunningStatus",),
+    "DLNest.SavePackage": (),
+    "DLNest.SavePackage.SavePackage": ("roost.project.dlnest.save_package:SavePackage",),
+    "DLNest.Analyze": ("roost.analysis.record_analysis:analyze",),
     "DLNest.Plugins": (),
     "DLNest.Plugins.DLNestPluginBase": (f"{_PLUGINS}plugin_base:DLNestPluginBase",),
     "DLNest.Plugins.LogInit": (f"{_PLUGINS}log_init:DLNestPlugin",),
@@ -51,18 +53,6 @@ def install() -> None:
         )
     _forget()
     sys.meta_path.insert(0, FINDER)
-
-
-@contextmanager
-def installed() -> Iterator[None]:
-    """Makes the names importable within the block, and removes them afterwards if the block was the first to
-    make them."""
-    was_installed = FINDER in sys.meta_path
-    try:
-        yield  # `install` is called with the first project: other packages need no such names
-    finally:
-        if not was_installed:
-            uninstall()
 
 
 def uninstall() -> None:

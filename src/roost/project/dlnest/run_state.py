@@ -30,6 +30,8 @@ from roost.train.progress import Progress
 from roost.train.step import seeding
 
 PROJECT, LOOP = "dlnest", "loop"
+MODULE_NAMES = "module_names"
+"""The key of the loop's part with the attributes of the runner's modules, by the number in its state."""
 OWN_OF_RANK = ("life_cycle", "dataset", "log_dict")
 """What a rank other than 0 saves of its project: its weights are those of rank 0."""
 
@@ -208,6 +210,7 @@ class RunState:
             "rows": self.rows.state_dict(),
             "num_scheduled": self.num_scheduled,
             "inexact": self.inexact,
+            MODULE_NAMES: names() if (names := getattr(self.project.runner, "_module_names", None)) else {},
         }
 
     def load_position(self) -> None:

@@ -15,6 +15,7 @@ from roost.package.checkpoints.pickled_values import Pickles
 from roost.package.package import PackageFolder
 from roost.package.setting_locations import setting_locations
 from roost.project.device_choice import choose_device
+from roost.project.dlnest.project_classes import load_classes
 from roost.project.dlnest.project_loading import DlnestProject, load_project
 from roost.project.dlnest.run_state import PROJECT
 
@@ -60,6 +61,7 @@ def load_trained(
     """
     chosen, where = choose_device(device), setting_locations(package)
     settings = parse_dlnest_settings(package.settings(), where=where)
+    load_classes(package, settings)  # before the state is read, which may have pickled objects of them
     found, state, notes = (None, None, []) if untrained else _read(package, checkpoint, trust=trust)
     project = load_project(package, settings, device=chosen, state=state, analyzing=True)
     if not project.begin():

@@ -22,7 +22,9 @@ from roost.base.errors import NotFound, Refused, UsageError
 from roost.package import sessions
 from roost.package.checkpoints import checkpoint, selection
 from roost.package.package import PackageFolder
+from roost.project.dlnest.run_state import PROJECT
 from roost.worker.caller_watch import end_with_caller
+from roost.worker.results import project_weights
 from roost.worker.results import weight_mean as stored_weights
 from roost.worker.results.weight_mean import WeightMean, Weights
 
@@ -80,7 +82,8 @@ def _output_exists(output: Path) -> Refused:
 
 
 def _checkpoint_entry(info: checkpoint.Manifest) -> dict[str, Any]:
-    digest, _ = checkpoint.tensor_digest(info, "model")
+    part = PROJECT if project_weights.is_projects(info) else "model"
+    digest, _ = checkpoint.tensor_digest(info, part)
     return {"id": info.id, "step": info.step, "epoch": info.epoch, "sha256": digest}
 
 

@@ -14,6 +14,7 @@ from roost.base.errors import CheckpointError, NotFound
 from roost.package.checkpoints import checkpoint
 from roost.package.checkpoints.checkpoint import Manifest
 from roost.train.optim import weight_average as averages
+from roost.worker.results import project_weights
 
 _PART = "model"
 """The part of a checkpoint that contains the Runner."""
@@ -35,6 +36,16 @@ def read_weights(path: Path, *, average: str | None = None) -> tuple[Manifest, M
         Damaged: Its bytes differ from those that were written.
         CheckpointError: A newer roost or another program wrote it.
     """
+    if project_weights.is_projects(checkpoint.read_manifest(path)):
+        if average is not None:
+            raise NotFound(
+                "roost keeps no averages of weights in a run of document 000's contract",
+                setting="--averaged",
+                received=average,
+                fix="leave it out; an average that the project keeps is among its modules",
+            )
+        info, weights = project_weights.read(path)
+        return info, {"state": weights}
     if average is None:
         info, states = checkpoint.read(path, only=[_PART])
         return info, states[_PART]

@@ -47,7 +47,7 @@ class RegisteredModules:
 
     def register(self, module: nn.Module, *, sync_batch_norm: bool) -> nn.Module:
         """Registers a module by the project's call of `register`, and returns it."""
-        number = self._number(module)
+        number = self.number(module)
         placed = self._placed(module, sync_batch_norm=sync_batch_norm)
         number = self._put(placed, number)
         self._by_register.append(number)
@@ -63,17 +63,17 @@ class RegisteredModules:
             module: The module.
             replaced: The module that no attribute holds any more; its number goes to the new one.
         """
-        number = self._number(module)
+        number = self.number(module)
         if number is None:
             module = self._placed(module)
-            number = self._number(replaced)
+            number = self.number(replaced)
         self._put(module, number)
         return module
 
     def hold(self, modules: Mapping[str, nn.Module], parameters: Mapping[str, nn.Parameter]) -> None:
         """Registers the modules in lists and dicts, by their names, unless they are registered; and the
         parameters that are in no module."""
-        self._held = {name: one for name, one in modules.items() if self._number(one) is None}
+        self._held = {name: one for name, one in modules.items() if self.number(one) is None}
         if parameters:
             own = {name.replace(".", "/"): one for name, one in parameters.items()}
             if [*map(id, self._parameters.values())] != [*map(id, own.values())]:
@@ -127,7 +127,8 @@ class RegisteredModules:
         self._means.refresh()
         self._means.synchronize_buffers()
 
-    def _number(self, module: nn.Module | None) -> int | None:
+    def number(self, module: nn.Module | None) -> int | None:
+        """Returns the number of a module; None if it is not registered."""
         return next((number for number, one in enumerate(self._modules) if one is module), None)
 
     def _put(self, module: nn.Module, number: int | None) -> int:

@@ -96,6 +96,15 @@ class RunnerBaseTorch(RunnerBase):
         gradient is that of the own value."""
         return _over_ranks(value, self._process_place, self._process_place.ranks.world_size)
 
+    def _module_names(self) -> dict[int, str]:
+        """Returns the attributes of the modules by the numbers that `getSaveDict` gives them."""
+        found: dict[int, str] = {}
+        for name, one in _attributes(self):
+            number = self._modules().number(one) if isinstance(one, nn.Module) else None
+            if number is not None:
+                found.setdefault(number, name)
+        return found
+
     def _modules(self) -> RegisteredModules:
         if _REGISTERED not in vars(self):
             vars(self)[_REGISTERED] = RegisteredModules(self._process_place)

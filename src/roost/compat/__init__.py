@@ -1,0 +1,4 @@
+"""Programs written for other tools, run without changes.
+
+dlnest: scripts that import DLNest
+"""

@@ -1,0 +1,4 @@
+"""Runs a script that imports DLNest.
+
+__main__: ``python -m roost.compat.dlnest SCRIPT.py ARGS...``
+"""

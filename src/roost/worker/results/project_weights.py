@@ -1,0 +1,66 @@
+"""The weights in the state of a runner of document 000's contract, by the names of its attributes.
+
+Nothing is unpickled: what only a pickle can hold is no weight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from roost.package.checkpoints import checkpoint
+from roost.package.checkpoints.checkpoint import Manifest
+from roost.project.dlnest.classes.registered_modules import HELD
+from roost.project.dlnest.run_state import LOOP, MODULE_NAMES, PROJECT
+
+_NO_WEIGHTS = ("optimizer", "scheduler", "scaler")
+_OF_OPTIMIZER = {"state", "param_groups"}
+
+
+def is_projects(info: Manifest) -> bool:
+    """Whether a checkpoint is that of a project of document 000's contract."""
+    return PROJECT in checkpoint.part_names(info)
+
+
+def read(path: Path) -> tuple[Manifest, dict[str, Tensor]]:
+    """Reads the weights of a checkpoint, see `weights_of`.
+
+    Raises:
+        NotFound: There is no such checkpoint.
+        Damaged: Its bytes differ from those that were written.
+        CheckpointError: A newer roost wrote it.
+    """
+    info, states = checkpoint.read(path, only=[PROJECT, LOOP])
+    return info, weights_of(states[PROJECT], states[LOOP].get(MODULE_NAMES, {}))
+
+
+def weights_of(saved: Mapping[str, Any], names: Mapping[int, str]) -> dict[str, Tensor]:
+    """Returns the tensors of a runner's state by dotted names, without those of optimizers.
+
+    Args:
+        saved: What a checkpoint holds of the project.
+        names: The attributes of the modules by their numbers; a number without one is its own name.
+    """
+    runner = saved.get("runner", saved.get("model"))  # its name before 0.3.2
+    if not isinstance(runner, Mapping):
+        return {}
+    found: dict[str, Tensor] = {}
+    for key, state in runner.items():
+        if key == HELD and isinstance(state, Mapping):
+            found |= _tensors(state, "")
+        elif key not in _NO_WEIGHTS:
+            found |= _tensors({names.get(key, key): state}, "")
+    return found
+
+
+def _tensors(state: Mapping[Any, Any], prefix: str) -> Iterator[tuple[str, Tensor]]:
+    for key, value in state.items():
+        if isinstance(value, Tensor):
+            yield f"{prefix}{key}", value
+        elif isinstance(value, Mapping) and not value.keys() >= _OF_OPTIMIZER:
+            yield from _tensors(value, f"{prefix}{key}.")
+        elif isinstance(value, list | tuple):
+            yield from _tensors(dict(enumerate(value)), f"{prefix}{key}.")
