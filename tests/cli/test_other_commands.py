@@ -46,7 +46,7 @@ def test_each_word_has_one_answer() -> None:
 
 def test_no_answer_ends_or_removes_anything_that_was_not_asked_to_end() -> None:
     ending = {row.typed.split()[0] for row in ROWS if re.match(r"roost (stop|kill)\b", row.here)}
-    assert ending == {"gcancel", "scancel", "qdel", "cancel", "abort"}
+    assert ending == {"gcancel", "scancel", "qdel", "cancel", "abort", "del"}
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,15 @@
-"""``python -m tools.migration_pages NAME > docs/from-NAME.md`` renews a page: cornernet or speechain."""
+"""``python -m tools.migration_pages NAME > docs/from-NAME.md`` renews a page, for example cornernet."""
 
 from __future__ import annotations
 
 import sys
 
-from tools.migration_pages import cornernet, speechain
+from tools.migration_pages import cornernet, dlnest, speechain
 from tools.migration_pages.page import markdown
 
 PAGES = {
     "cornernet": ("from-cornernet.md", cornernet.PAGE),
+    "dlnest": ("from-dlnest.md", dlnest.PAGE),
     "speechain": ("from-speechain.md", speechain.PAGE),
 }
 """The file in docs and the page, by the name of the other trainer."""

@@ -132,6 +132,14 @@ OTHER_COMMANDS = {
         OtherCommand("sinfo", "roost devices"),
         OtherCommand("sattach 12", "roost attach TASK"),
     ),
+    "dlnest": (
+        OtherCommand("showTask", "roost tasks"),
+        OtherCommand("showDevices", "roost devices"),
+        OtherCommand("changeDevices -d 0 1", "roost devices --help"),
+        OtherCommand("runExp A_1 showModel", "roost analyze PACKAGE -s SCRIPT"),
+        OtherCommand("del T_1", "roost stop TASK", "it saves first; roost kill ends at once"),
+        OtherCommand("addP", "roost new --help", "plugins are named in the config: plugins: [LogInit]"),
+    ),
     "other-tools": (
         OtherCommand("list", "roost ls"),
         OtherCommand("top", "roost devices"),

@@ -48,6 +48,12 @@ def test_ways_to_say_it(tmp_path: Path, arguments: list[str], mark: str) -> None
     assert all(len(line) < 90 for line in lines)
 
 
+def test_a_project_of_document_000_begins_with_its_own_config(tmp_path: Path) -> None:
+    said = roost("new", "p", "-t", "dlnest", cwd=tmp_path)
+    assert said.returncode == 0 and said.stderr == ""
+    assert "  roost run -c root_config.json\n  roost analyze Saves/NAME -s test\n" in said.stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -60,4 +66,10 @@ def test_contradictions_are_refused(
 ) -> None:
     said = roost("new", *arguments, cwd=tmp_path)
     assert said.returncode == 2 and says in said.stderr and list(tmp_path.iterdir()) == []
+    messages.check(said.stderr)
+
+
+def test_plugins_are_not_added(tmp_path: Path, messages: Messages) -> None:
+    said = roost("new", "p", "-t", "dlnest", "-p", "LogInit", "-p", "mine", cwd=tmp_path)
+    assert said.returncode != 0 and list(tmp_path.iterdir()) == []
     messages.check(said.stderr)

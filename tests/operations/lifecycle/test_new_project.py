@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import json
 from pathlib import Path
 
 import pytest
@@ -12,12 +13,15 @@ import yaml
 from roost.base import durable
 from roost.base.errors import NotFound, Refused
 from roost.config import layers
+from roost.config.dlnest.dlnest_settings import parse_dlnest_settings
 from roost.operations.lifecycle import new_project as module
 from roost.operations.lifecycle.new_project import TEMPLATES, new_project
 from roost.package.project_preflight import check_settings, named_files
 from tests.messages import Messages
 
 SOURCE = Path(module.__file__).parents[2] / "templates"
+DLNEST = ("dlnest", "dlnest-mnist")
+NATIVE = [name for name in TEMPLATES if name not in DLNEST]
 
 
 @pytest.mark.parametrize("template", TEMPLATES)
@@ -25,7 +29,8 @@ def test_copies_everything(tmp_path: Path, template: str) -> None:
     created = new_project(tmp_path / "a" / "b", template=template)
     files = {path.relative_to(created.path).as_posix() for path in created.path.rglob("*") if path.is_file()}
     assert files == set(created.files)
-    assert {"config.yaml", ".gitignore", "README.md"} <= files
+    config = "root_config.json" if template in DLNEST else "config.yaml"
+    assert {config, ".gitignore", "README.md"} <= files
     assert template == "experiment" or {"Model/Runner.py", "Dataset/Dataset.py"} <= files
     assert not [name for name in files if "__pycache__" in name]
 
@@ -33,13 +38,14 @@ def test_copies_everything(tmp_path: Path, template: str) -> None:
 @pytest.mark.parametrize("template", TEMPLATES)
 def test_the_next_commands_go_into_it_run_it_and_analyze_it(tmp_path: Path, template: str) -> None:
     enter, check, run, analyze = new_project(tmp_path / "my project", template=template).next_commands
-    assert enter == f"cd '{tmp_path / 'my project'}'" and run == "roost run -c config.yaml"
-    assert check == "roost check config.yaml"
+    config, packages = ("root_config.json", "Saves") if template in DLNEST else ("config.yaml", "runs")
+    assert enter == f"cd '{tmp_path / 'my project'}'" and run == f"roost run -c {config}"
+    assert check == f"roost check {config}"
     script = tmp_path / "my project" / "AnalyzeScripts" / f"{analyze.split()[-1]}.py"
-    assert analyze.startswith("roost analyze runs/NAME -s ") and script.is_file()
+    assert analyze.startswith(f"roost analyze {packages}/NAME -s ") and script.is_file()
 
 
-@pytest.mark.parametrize("template", TEMPLATES)
+@pytest.mark.parametrize("template", NATIVE)
 def test_a_template_is_understood_and_named_whole(tmp_path: Path, template: str) -> None:
     project = new_project(tmp_path / "a", template=template).path
     for config in project.glob("*.yaml"):
@@ -55,6 +61,32 @@ def test_a_template_is_understood_and_named_whole(tmp_path: Path, template: str)
     for script in (project / "AnalyzeScripts").glob("*.py"):
         said = ast.get_docstring(ast.parse(script.read_text())) or ""
         assert said.endswith(f"roost analyze runs/NAME -s {script.stem}") and script.name in readme
+
+
+@pytest.mark.parametrize("template", DLNEST)
+def test_a_template_of_document_000_has_its_paths_filled_in(tmp_path: Path, template: str) -> None:
+    project = new_project(tmp_path / 'my "own" project', template=template).path
+    loaded = layers.load(project / "root_config.json", tuning=project / "freq_config.json")
+    settings = parse_dlnest_settings(loaded.values, where=loaded.where)
+    assert loaded.contract is layers.Contract.DLNEST
+    assert (settings.root_file_path, settings.save_root) == (str(project), str(project / "Saves"))
+    named = (settings.runner_file_path, settings.dataset_file_path, settings.life_cycle_file_path)
+    assert all((project / name).is_file() for name in (*named, *settings.other_file_paths))
+    data = loaded.values["dataset_config"]
+    assert data.get("data_root") == (str(project / "MNIST") if template == "dlnest-mnist" else None)
+    readme = (project / "README.md").read_text()
+    assert [name for name in loaded.values if name in readme] and "${" not in json.dumps(loaded.values)
+    for script in (project / "AnalyzeScripts").glob("*.py"):
+        said = ast.get_docstring(ast.parse(script.read_text())) or ""
+        assert said.endswith(f"roost analyze Saves/NAME -s {script.stem}") and script.name in readme
+
+
+def test_the_template_of_document_000_has_the_files_of_the_document(tmp_path: Path) -> None:
+    named = """AnalyzeScripts/getAcc.py AnalyzeScripts/showModel.py Dataset/Dataset.py Model/MNISTCNN.py
+    Model/Runner.py common_config.json dataset_config.json freq_config.json model_config.json root_config.json
+    LifeCycle.py"""
+    created = new_project(tmp_path / "a", template="dlnest-mnist")
+    assert sorted(created.files) == sorted([*named.split(), ".gitignore", "README.md"])
 
 
 def test_of_two_who_found_it_empty_one_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,7 +133,13 @@ def test_an_unknown_template_names_those_that_are(tmp_path: Path, messages: Mess
 
 
 @pytest.mark.parametrize(
-    ("template", "missing"), [("digits", ["scikit-learn"]), ("iterations", ["scikit-learn"]), ("clean", [])]
+    ("template", "missing"),
+    [
+        ("digits", ["scikit-learn"]),
+        ("iterations", ["scikit-learn"]),
+        ("dlnest-mnist", ["scikit-learn"]),
+        ("clean", []),
+    ],
 )
 def test_what_is_not_installed_comes_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, template: str, missing: list[str]

@@ -22,6 +22,7 @@ from roost.serve.http.listening_sockets import SOCKET_NAME
 from roost.serve.routes import served_packages
 from roost.serve.routes.dlnest_routes import FORM_PATHS, ROUTES
 from tests.dlnest_project import dlnest_project
+from tests.messages import Messages
 from tests.operations.packages import project
 from tests.serve.servers import Server
 from tests.waiting import wait_for
@@ -40,7 +41,8 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "analyze": {"script_path": "", "checkpoint_ID": -1, "memory_consumption": -1, "CPU": False},
     "run_exp": {},
     "del_task": {},
-    "new_proj": {"MNIST": False},
+    "new_proj": {"MNIST": False, "plugins": ""},
+    "add_plugins": {"full": False},
     "change_delay": {},
     "change_devices": {},
     "change_max_task_per_device": {},
@@ -57,6 +59,7 @@ REQUIRED = {
     "run_exp": {"task_ID", "command"},
     "del_task": {"task_ID"},
     "new_proj": {"target_dir"},
+    "add_plugins": {"target_dir", "plugins"},
     "change_delay": {"new_delay"},
     "change_devices": {"new_devices_IDs"},
     "change_max_task_per_device": {"new_max"},
@@ -255,9 +258,17 @@ def test_a_project_is_made(client: Client) -> None:
     for name, extra in (("one", {}), ("two", {"MNIST": "True"})):
         folder = client.folder / name
         assert client.ask("new_proj", target_dir=str(folder), **extra)["path"] == str(folder)
-        text = (folder / "config.yaml").read_text() + (folder / "README.md").read_text()
-        assert ("MNIST" in text) == (name == "two")
+        text = (folder / "root_config.json").read_text() + (folder / "README.md").read_text()
+        assert ("MNIST" in text) == (name == "two") and str(folder) in text
     assert client.ask("new_proj", target_dir=str(client.folder / "one"))["code"] == "refused"
+
+
+def test_plugins_are_not_added_to_a_project(client: Client, messages: Messages) -> None:
+    folder = client.folder / "with plugins"
+    for name, extra in (("new_proj", {}), ("add_plugins", {"full": "True"})):
+        refused = client.ask(name, target_dir=str(folder), plugins="LogInit MailsNote", **extra)
+        assert refused["code"] == "refused" and not folder.exists()
+        messages.check(refused["error"])
 
 
 def test_the_cards_are_listed_and_changed(client: Client) -> None:

@@ -48,12 +48,14 @@ def test_another_name_is_answered_with_those_that_are(given: list[str]) -> None:
         [sys.executable, "-m", "tools.migration_pages", *given], capture_output=True, text=True
     )
     assert said.returncode == 1
-    assert said.stderr == "usage: python -m tools.migration_pages cornernet|speechain\n"
+    assert said.stderr == "usage: python -m tools.migration_pages cornernet|dlnest|speechain\n"
 
 
 def test_every_setting_that_is_named_exists() -> None:
+    for _, page in PAGES.values():
+        every = {key for group in page.groups for option in group.options for key in option.keys}
+        assert every and not [key for key in every if help_of(key, page.schema) is None]
     named = {key for option in options() for key in option.keys}
-    assert named and not [key for key in named if help_of(key) is None]
     # An argument of a class exists for any name: those that are relied on are listed.
     arguments = {key for key in named if help_of(key) == help_of("optimizers.NAME.lr")}
     assert {key.rpartition("optimizers.NAME.")[-1] for key in arguments} == {
@@ -88,8 +90,8 @@ def test_an_option_without_a_setting_or_a_command_says_why() -> None:
 
 def test_no_cell_breaks_its_table() -> None:
     for _, page in PAGES.values():
-        rows = [line for line in markdown(page).splitlines() if line.startswith("|")]
-        assert {len(re.split(r"(?<!\\)\|", row)) for row in rows} == {8}
+        for table in re.findall(r"(?:^\|.*\n)+", markdown(page), re.MULTILINE):
+            assert len({len(re.split(r"(?<!\\)\|", row)) for row in table.splitlines()}) == 1
 
 
 def test_a_row_takes_type_default_and_help_from_the_settings() -> None:

@@ -9,7 +9,7 @@ import click
 
 from roost.base.errors import UsageError
 from roost.cli import terminal
-from roost.operations.lifecycle.new_project import TEMPLATES, new_project
+from roost.operations.lifecycle.new_project import TEMPLATES, new_project, no_plugins
 
 _TEMPLATE_HELP = "; ".join(f"{name}: {words}" for name, words in TEMPLATES.items())
 
@@ -21,7 +21,10 @@ _TEMPLATE_HELP = "; ".join(f"{name}: {words}" for name, words in TEMPLATES.items
 )
 @click.option("-t", "--template", help=f"{_TEMPLATE_HELP}.  [default: digits]")
 @click.option("-MNIST", "mnist", is_flag=True, help="Short for -t mnist.")
-def command(directory: Path | None, option: Path | None, template: str | None, mnist: bool) -> int:
+@click.option("-p", "plugins", multiple=True, hidden=True)
+def command(
+    directory: Path | None, option: Path | None, template: str | None, mnist: bool, plugins: tuple[str, ...]
+) -> int:
     """Creates a project in a new or empty folder.
 
     \b
@@ -29,6 +32,7 @@ def command(directory: Path | None, option: Path | None, template: str | None, m
     roost new mine --template clean
     roost new mine -t experiment          # a project of YAML files only
     roost new -d mnist -MNIST
+    roost new old -t dlnest-mnist         # in the contract of DLNest: root_config.json, LifeCycle.py
     """
     if directory and option:
         raise UsageError("two folders are named", received=f"{directory}, {option}", fix="name one folder")
@@ -37,6 +41,8 @@ def command(directory: Path | None, option: Path | None, template: str | None, m
         raise UsageError("no folder is named", fix="type `roost new mine`")
     if mnist and template not in (None, "mnist"):
         raise UsageError("-MNIST is short for -t mnist", setting="-t", received=template, fix="leave out one")
+    if plugins:
+        raise no_plugins("-p", " ".join(plugins))
     created = new_project(target, template="mnist" if mnist else template or "digits")
     click.echo(f"{terminal.format_path(created.path)}/")
     for line in _short_tree(created.files):

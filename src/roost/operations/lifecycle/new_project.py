@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +20,8 @@ from roost.base.text.suggestions import did_you_mean
 TEMPLATES = {
     "clean": "the smallest project that trains",
     "digits": "a CNN on the small digits of scikit-learn, without a download; learns in seconds",
+    "dlnest": "the smallest project of DLNest's kind, without data",
+    "dlnest-mnist": "a CNN on MNIST in DLNest's kind; without a network on the digits of scikit-learn",
     "experiment": "the digits as YAML alone, a base and variations, in the manner of SpeeChain's runner",
     "iterations": "the digits by steps and a sampling function, in the manner of CornerNet-Lite's train.py",
     "mnist": "a CNN on MNIST, which is downloaded once (11 MB); learns in a minute",
@@ -27,6 +30,9 @@ TEMPLATES = {
 
 _DISTRIBUTIONS = {b"sklearn": "scikit-learn"}
 """Packages that some templates import and roost does not install, with their names for pip."""
+
+_PROJECT = b"${project}"
+"""In a template's JSON files: the absolute path of the new project, as document 000 has it written out."""
 
 _TEMPLATES_FOLDER = Path(__file__).parents[2] / "templates"
 
@@ -64,7 +70,10 @@ def new_project(directory: Path, *, template: str = "digits") -> CreatedProject:
         raise _not_empty(directory)
     source = _TEMPLATES_FOLDER / template
     # All that may fail and is not the new folder comes first: an error means that there is no project.
-    tree = {path.relative_to(source): None if path.is_dir() else path.read_bytes() for path in _tree(source)}
+    tree = {
+        path.relative_to(source): None if path.is_dir() else _fill_in(path, directory)
+        for path in _tree(source)
+    }
     files = [relative.as_posix() for relative, data in tree.items() if data is not None]
     missing = _missing_distributions(
         [data for relative, data in tree.items() if relative.suffix == ".py" and data]
@@ -99,6 +108,25 @@ def _remove(made: Sequence[Path]) -> None:
             path.rmdir() if path.is_dir() else path.unlink()
 
 
+def no_plugins(setting: str, plugins: str) -> Refused:
+    """Returns the error for a request to add plugins to a project: DLNest's programs have it, document 000
+    has not, and a config names its plugins."""
+    return Refused(
+        "plugins are not added to a project",
+        setting=setting,
+        received=plugins,
+        fix='name them in root_config.json: "plugins": ["LogInit"], and their settings in "plugins_config"',
+    )
+
+
+def _fill_in(file: Path, directory: Path) -> bytes:
+    """Returns a file of a template, with the path of the new project in a JSON file."""
+    data = file.read_bytes()
+    if file.suffix != ".json":
+        return data
+    return data.replace(_PROJECT, json.dumps(str(directory.absolute()))[1:-1].encode())
+
+
 def _write(directory: Path, relative: Path, data: bytes) -> None:
     try:
         durable.write_new(directory / relative, [data])
@@ -116,7 +144,7 @@ def _not_empty(directory: Path) -> Refused:
 def _missing_distributions(modules: Sequence[bytes]) -> list[str]:
     code = b"".join(modules)
     imported = (
-        name for name in _DISTRIBUTIONS if re.search(rb"^(from|import) %b\b" % name, code, re.MULTILINE)
+        name for name in _DISTRIBUTIONS if re.search(rb"^ *(from|import) %b\b" % name, code, re.MULTILINE)
     )
     return [_DISTRIBUTIONS[name] for name in imported if importlib.util.find_spec(name.decode()) is None]
 
@@ -125,11 +153,14 @@ def _next_commands(directory: Path, files: list[str], missing: Sequence[str]) ->
     yield f"cd {shlex.quote(str(directory))}"
     if missing:
         yield f"pip install {' '.join(missing)}"
-    yield "roost check config.yaml"
-    yield "roost run -c config.yaml"
+    config, packages = (
+        ("root_config.json", "Saves") if "root_config.json" in files else ("config.yaml", "runs")
+    )
+    yield f"roost check {config}"
+    yield f"roost run -c {config}"
     scripts = [Path(name).stem for name in files if name.startswith("AnalyzeScripts/")]
     if scripts:
-        yield f"roost analyze runs/NAME -s {scripts[0]}"
+        yield f"roost analyze {packages}/NAME -s {scripts[0]}"
 
 
 def _tree(folder: Path) -> Iterator[Path]:

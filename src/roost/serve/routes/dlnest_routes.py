@@ -18,7 +18,7 @@ from roost.base.errors import Refused, RoostError
 from roost.lab.queue.task import LIVE, PENDING
 from roost.operations.devices import devices
 from roost.operations.lifecycle.continue_ import ContinueRequest
-from roost.operations.lifecycle.new_project import new_project
+from roost.operations.lifecycle.new_project import new_project, no_plugins
 from roost.operations.queue import sleep_limit, task_control
 from roost.operations.queue.list_tasks import TaskRow, list_tasks
 from roost.operations.queue.new_tasks import NewTasks
@@ -92,6 +92,16 @@ class NewProj(RequestParameters, frozen=True, kw_only=True):
 
     target_dir: _PATH
     MNIST: bool = False
+    plugins: Annotated[str, Meta(max_length=4096)] = ""
+    """Refused: a config names its plugins."""
+
+
+class AddPlugins(RequestParameters, frozen=True, kw_only=True):
+    """Plugins for a project, which are refused."""
+
+    target_dir: _PATH
+    plugins: Annotated[str, Meta(max_length=4096)]
+    full: bool = False
 
 
 class ChangeDelay(RequestParameters, frozen=True, kw_only=True):
@@ -178,8 +188,14 @@ def _del_task(parameters: DeleteTask) -> _Answer:
 
 def _new_proj(parameters: NewProj) -> _Answer:
     folder = task_resources.absolute_path(parameters.target_dir, "target_dir")
-    made = new_project(folder, template="mnist" if parameters.MNIST else "clean")
+    if parameters.plugins:
+        raise no_plugins("plugins", parameters.plugins)
+    made = new_project(folder, template="dlnest-mnist" if parameters.MNIST else "dlnest")
     return {"path": str(made.path), "files": made.files}
+
+
+def _no_plugins(parameters: AddPlugins) -> _Answer:
+    raise no_plugins("plugins", parameters.plugins)
 
 
 def _change_delay(parameters: ChangeDelay) -> _Answer:
@@ -348,6 +364,7 @@ ROUTES: Sequence[Route] = (
     _route("/run_exp", "Run a script in an analyzer.", RunExperiment, _no_analyzer),
     _route("/del_task", "Ask a task to save and end.", DeleteTask, _del_task),
     _route("/new_proj", "Create a project from a template.", NewProj, _new_proj),
+    _route("/add_plugins", "Refused: a config names its plugins.", AddPlugins, _no_plugins),
     _route("/change_delay", "Change the longest sleep of the lab's daemon.", ChangeDelay, _change_delay),
     _route("/change_devices", "Change the cards that tasks may use.", ChangeCards, _change_devices),
     _route(
