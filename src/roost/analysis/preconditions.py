@@ -136,19 +136,18 @@ def check_checkpoints(
     if isinstance(package, OriginalPackage):
         package.file(id)
         return package.notes()
-    found = checkpoint.ids(package.checkpoints) if package.checkpoints.is_dir() else []
-    paths = {one: checkpoint.checkpoint_folder(package.checkpoints, one) for one in found}
+    has_folder = package.checkpoints.is_dir()
+    files = checkpoint.files(package.checkpoints) if has_folder else {}
     foreign = {
         one: f"{path.name} is {describe_file(path)}, which roost does not unpickle"
-        for one, path in paths.items()
-        if path.is_file()
+        for one, path in sorted(files.items())
     }
-    own = [one for one in found if one not in foreign]
+    own = [one for one in checkpoint.ids(package.checkpoints) if one not in foreign] if has_folder else []
     if id in foreign or (foreign and not own):
         descriptions = [foreign[id]] if id in foreign else list(foreign.values())
         more = f"; or another checkpoint: {', '.join(map(str, own))}" if own else ""
         raise CheckpointError("; ".join(descriptions), where=package.path, fix=_FIX + more)
-    if not found:
+    if not own:
         _no_checkpoint_error(package, fix)
     if id is not None and id not in own:
         available = ", ".join(map(str, own))
