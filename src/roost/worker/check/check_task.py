@@ -7,6 +7,7 @@ from pathlib import Path
 
 from roost.base.errors import Refused
 from roost.package import live_progress
+from roost.package.kinds import PackageKind
 from roost.package.package import PackageFolder
 from roost.worker.check.stages import begin_stages
 
@@ -22,10 +23,16 @@ def check(package: PackageFolder) -> str:
     """
     live_progress.reset(package.progress)
     request, reporter = begin_stages(package)
-    from roost.worker.check.check_run import CheckRun  # imports torch, a second or two
-
+    # Both import torch, a second or two.
     try:
-        CheckRun(package, request, reporter).run()
+        if PackageKind.of(package.request) is PackageKind.DLNEST:
+            from roost.worker.check.dlnest_check import check_dlnest
+
+            check_dlnest(package, request, reporter)
+        else:
+            from roost.worker.check.check_run import CheckRun
+
+            CheckRun(package, request, reporter).run()
     except BaseException as error:
         reporter.fail()
         if _is_full(error, package.path):
