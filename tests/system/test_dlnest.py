@@ -71,6 +71,13 @@ def test_two_ranks_stop_early_together(tmp_path: Path) -> None:
     assert package.store().lineage()[-1].epoch < 30 and package.store().lineage()[-1].ranks == 2
 
 
+def test_ranks_with_unlike_numbers_of_batches_fail_instead_of_waiting(tmp_path: Path) -> None:
+    started = start(tmp_path, "more_on_rank_1=4", ranks=2)
+    assert exact.wait(started) == 1
+    package = PackageFolder.open(started.package)
+    assert "rank 0 has no more batches in this epoch, but rank 1 has" in package.output.read_text()
+
+
 def test_a_failure_is_one_with_the_projects_line(tmp_path: Path) -> None:
     started = start(tmp_path, "patience=none")
     assert exact.wait(started) == 1

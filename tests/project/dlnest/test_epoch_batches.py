@@ -13,6 +13,7 @@ from roost.base import state_tree
 from roost.base.errors import CheckpointError, ContractError
 from roost.project.dlnest.epoch_batches import END, EpochBatches
 from roost.train.step import seeding
+from tests.messages import Messages
 
 
 class Augmented(Dataset[Any]):
@@ -134,18 +135,20 @@ def test_an_iterator_is_named_inexact() -> None:
     assert "only once" in said[0]
 
 
-def test_a_pass_that_has_become_shorter_is_refused() -> None:
+def test_a_pass_that_has_become_shorter_is_refused(messages: Messages) -> None:
     batches = EpochBatches([1, 2, 3], note_inexact=pytest.fail)
     batches.begin()
-    with pytest.raises(ContractError, match="ended after 2 batches, where the run had used 3"):
+    with pytest.raises(ContractError) as refused:
         EpochBatches([1, 2], note_inexact=pytest.fail).resume(batches.state(), 3)
+    messages.check(refused.value)
 
 
-def test_another_number_of_generators_is_refused() -> None:
+def test_another_number_of_generators_is_refused(messages: Messages) -> None:
     batches = EpochBatches(LOADERS["own generator"](), note_inexact=pytest.fail)
     batches.begin()
-    with pytest.raises(CheckpointError, match="other generators"):
+    with pytest.raises(CheckpointError) as refused:
         EpochBatches(LOADERS["no workers"](), note_inexact=pytest.fail).resume(batches.state(), 1)
+    messages.check(refused.value)
 
 
 def test_the_epoch_is_set_on_the_sampler() -> None:

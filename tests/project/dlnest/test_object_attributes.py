@@ -38,10 +38,12 @@ class Root:
         self.callback = print
 
 
-def attributes(root: Root, log: dict[str, Any], said: list[str]) -> ObjectAttributes:
+def attributes(
+    root: Root, log: dict[str, Any], said: list[str], *, package: Path = Path(__file__).parent
+) -> ObjectAttributes:
     return ObjectAttributes(
         {"Runner": root},
-        package=Path(__file__).parent,
+        package=package,
         device="cpu",
         log=lambda: log,
         constants=[],
@@ -109,3 +111,13 @@ def test_tables_are_left_alone(value: Any) -> None:
     own.begin()
     root.table = value
     assert "Runner.table" not in own.state_dict()
+
+
+def test_paths_below_the_package_follow_it() -> None:
+    log: dict[str, Any] = {"loss": []}
+    root, other = Root(log), Root(log)
+    own = attributes(root, log, [], package=Path("/old/run"))
+    own.begin()
+    root.names = ["/old/run/best.pt", "/old/runs"]
+    attributes(other, log, [], package=Path("/new/fork")).load_state_dict(own.state_dict())
+    assert other.names == ["/new/fork/best.pt", "/old/runs"]

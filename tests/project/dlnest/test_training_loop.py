@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from roost.package.checkpoints import checkpoint
 from roost.package.package import PackageFolder
 from roost.project.dlnest.training_loop import TrainingLoop
-from tests.project.dlnest.loops import PROJECT, compare, fingerprint, package, run, stopping
+from tests.project.dlnest.loops import PROJECT, compare, fingerprint, loop, package, run, stopping
 
 
 @pytest.fixture(scope="module")
@@ -159,3 +160,100 @@ def test_rows(whole: PackageFolder) -> None:
     last, after = (row for row in rows if row["step"] == 11)
     assert last["train/loss"] and last["valid/acc"] and "train/lr" not in last
     assert (after["train/lr"], after["epoch"]) == (0.008, 1)
+
+
+EVERY_CALL = """
+from DLNest.Common.LifeCycleBase import LifeCycleBase
+
+NAMES = '''BAll AAll BDatasetInit ADatasetInit BModelInit AModelInit BTrain ATrain BOneEpoch AOneEpoch
+BModelOneStep AModelOneStep BVisualize AVisualize BValidation AValidation BValidateABatch AValidateABatch
+BValidationAnalyze AValidationAnalyze BSaveModel ASaveModel needVisualize needValidation needSaveModel
+holdThisCheckpoint needContinueTrain commandLineOutput'''.split()
+calls, answers = [], {"needContinueTrain": [True, False]}
+
+
+def method(name):
+    def call(self, *arguments):
+        calls.append(name)
+        own = answers.get(name)
+        return own.pop(0) if isinstance(own, list) else True if own is None else own
+    return call
+
+
+LifeCycle = type("LifeCycle", (LifeCycleBase,), {name: method(name) for name in NAMES})
+"""
+FEW_BATCHES = """
+from DLNest.Common.DatasetBase import DatasetBase
+
+class Dataset(DatasetBase):
+    def init(self, args):
+        import torch
+        batch = [torch.ones(4, 6), torch.ones(4, dtype=torch.long)]
+        return {"inputs": 6}, [batch] * 2, [batch]
+"""
+STEP = ["BModelOneStep", "AModelOneStep", "needVisualize", "BVisualize", "AVisualize"]
+VALIDATION = [
+    *("BValidation", "BValidateABatch", "AValidateABatch", "BValidationAnalyze", "AValidationAnalyze"),
+    "AValidation",
+]
+SAVE = ["BSaveModel", "needSaveModel", "holdThisCheckpoint"]
+EPOCH = ["BOneEpoch", *STEP, *STEP, "commandLineOutput", "needValidation", *VALIDATION, *SAVE, "ASaveModel"]
+BUILD = ["BAll", "BDatasetInit", "ADatasetInit", "BModelInit", "AModelInit"]
+
+
+def calls_of(made: PackageFolder, change: str = "") -> list[str]:
+    """Runs a session of a project whose LifeCycle records its calls, with some of its answers changed."""
+    file = made.path / "LifeCycle.py"
+    file.write_text(EVERY_CALL + change)
+    with loop(made) as found:
+        found.run()
+        called: list[str] = sys.modules[type(found.project.life_cycle).needVisualize.__module__].calls
+        return called
+
+
+def recording(root: Path) -> PackageFolder:
+    return package(root, {"LifeCycle.py": EVERY_CALL, "Dataset/Dataset.py": FEW_BATCHES})
+
+
+def test_the_order_of_the_document(tmp_path: Path) -> None:
+    end = ["AOneEpoch", "needContinueTrain"]
+    assert calls_of(recording(tmp_path)) == [*BUILD, "BTrain", *EPOCH, *end, *EPOCH, *end, "ATrain", "AAll"]
+
+
+@pytest.mark.parametrize(
+    ("skipped", "left_out"),
+    [
+        ("BModelOneStep", []),
+        ("BVisualize", []),
+        ("BValidateABatch", []),
+        ("BValidationAnalyze", []),
+        ("BValidation", VALIDATION[1:-1]),
+        ("BSaveModel", SAVE[1:]),
+        ("BOneEpoch", EPOCH[1:]),
+        ("BTrain", [*EPOCH, "AOneEpoch", "needContinueTrain"]),
+    ],
+)
+def test_skip_leaves_out_what_follows(skipped: str, left_out: list[str], tmp_path: Path) -> None:
+    called = calls_of(recording(tmp_path), f'answers[{skipped!r}] = "Skip"\n')
+    assert not set(called) & set(left_out)
+    every = {*BUILD, "BTrain", *EPOCH, "AOneEpoch", "needContinueTrain", "ATrain", "AAll"}
+    assert set(called) == every - set(left_out)
+
+
+def test_a_validation_of_the_projects_own(tmp_path: Path) -> None:
+    runner = (PROJECT / "Model/Runner.py").read_text() + (
+        "\n    def validate(self, loader, log):\n        log['acc'].append(len(list(loader)))\n"
+    )
+    made = package(tmp_path, {"Model/Runner.py": runner}, epochs=1, num_workers=1)
+    assert run(made, stopping("validate", 1)) == "enough"
+    newest = checkpoint.read_manifests(made.checkpoints)[-1]
+    assert (newest.epoch, newest.reason, newest.metrics) == (1, "scheduled", {"valid/acc": 6.0})
+    assert run(made) == "finished"
+
+
+def test_an_older_checkpoint_begins_a_branch(whole: PackageFolder, tmp_path: Path) -> None:
+    made = package(tmp_path)
+    run(made)
+    assert run(made, id=1) == "finished"
+    assert [one.id for one in made.store().lineage()] == [0, 1, 4, 5]
+    compare(fingerprint(made), fingerprint(whole))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import json
 import random
+import re
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -69,7 +70,7 @@ class ObjectAttributes:
     def state_dict(self) -> dict[str, Any]:
         """Returns the changed attributes by path."""
         return {
-            path: entry
+            path: _replace(entry, self._package, _PACKAGE)
             for path, entry in self._entries()
             # A session that continues does not call initLog, which may have kept a reference to the log.
             if "log" in entry or path in self._held or self._before.get(path) != _digest(entry)
@@ -92,7 +93,7 @@ class ObjectAttributes:
             elif "log" in entry:
                 vars(owner)[name] = _at(self._log(), entry["log"])
             else:
-                value = copy.deepcopy(entry["value"])
+                value = _replace(copy.deepcopy(entry["value"]), _PACKAGE, self._package)
                 _set(owner, name, value.to(self._device) if entry.get("on_device") else value)
 
     def _entries(self) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -146,6 +147,21 @@ class ObjectAttributes:
             return False
         codes = (getattr(one, "__code__", None) for one in vars(type(value)).values())
         return any(code is not None and code.co_filename.startswith(self._package) for code in codes)
+
+
+_PACKAGE = "\0package\0"
+"""Replaces the package's folder in texts of a checkpoint: packages are moved, and forked."""
+
+
+def _replace(value: Any, old: str, new: str) -> Any:
+    """Returns plain data with a folder replaced in all its texts."""
+    if type(value) is str:
+        return re.sub(f"{re.escape(old)}(?=/|$)", lambda _: new, value) if old in value else value
+    if type(value) is dict:
+        return {name: _replace(one, old, new) for name, one in value.items()}
+    if type(value) in (list, tuple, set):
+        return type(value)(_replace(one, old, new) for one in value)
+    return value
 
 
 _GENERATORS = (np.random.Generator, np.random.RandomState, random.Random, torch.Generator)

@@ -25,6 +25,7 @@ class Points(TorchDataset):
 
 class Dataset(DatasetBase):
     def init(self, args):
-        train = DataLoader(Points(44, True), batch_size=4, shuffle=True, num_workers=args["num_workers"])
+        number = 44 + (args["more_on_rank_1"] if self._status.rank == 1 else 0)
+        train = DataLoader(Points(number, True), batch_size=4, shuffle=True, num_workers=args["num_workers"])
         valid = DataLoader(Points(24, True), batch_size=4, num_workers=args["num_workers"])
         return {"inputs": 6}, train, valid

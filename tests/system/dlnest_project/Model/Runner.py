@@ -45,4 +45,4 @@ class Runner(RunnerBaseTorch):
         self.total += len(y)
 
     def validationAnalyze(self, log):
-        log["acc"].append(self.hits / self.total)
+        log["acc"].append(self.hits / max(self.total, 1))
