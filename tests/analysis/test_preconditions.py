@@ -15,6 +15,7 @@ from roost.analysis import preconditions
 from roost.base.errors import CheckpointError, NotFound, Refused, UsageError
 from roost.config import layers
 from roost.package.checkpoints import checkpoint
+from roost.package.dlnest.original_package import OriginalPackage
 from roost.package.package import PackageFolder
 from roost.package.package_draft import prepare_training
 from tests.dlnest_project import dlnest_project
@@ -151,7 +152,7 @@ def test_without_weights_there_is_nothing_to_look_for(tmp_path: Path, messages: 
     messages.check(refused.value)
 
 
-def test_a_package_of_dlnest_is_named_and_never_advised_away(tmp_path: Path, messages: Messages) -> None:
+def test_a_package_of_dlnest_is_opened_to_read(tmp_path: Path) -> None:
     """As DLNest 0.3.2 writes it: no request.json, and pickles in Checkpoints."""
     made = tmp_path / "2022-02-18_10-00-00_481"
     (made / "Checkpoints").mkdir(parents=True)
@@ -160,10 +161,15 @@ def test_a_package_of_dlnest_is_named_and_never_advised_away(tmp_path: Path, mes
     (made / "_package.json").write_text(json.dumps(tracks))
     settings = {"runner_file_path": "./Model/Runner.py", "runner_name": "Runner", "save_root": str(tmp_path)}
     (made / "args.json").write_text(json.dumps(settings))
-    with pytest.raises(NotFound, match="DLNest") as refused:
-        preconditions.open_with_runner(made)
-    assert "remove" not in str(refused.value)
-    messages.check(refused.value)
+    (made / "_package.json").write_text(json.dumps({**tracks, "ckpt_fast": [9]}))
+    package = preconditions.open_with_runner(made)
+    assert isinstance(package, OriginalPackage)
+    (said,) = preconditions.check_checkpoints(package, None)
+    assert said.endswith(": 9")
+    with pytest.raises(NotFound, match="there are: 0"):
+        preconditions.check_checkpoints(package, 9)
+    with pytest.raises(Refused, match="no predict"):
+        preconditions.require_native(package, cause="has no predict()", fix="write a script")
 
 
 def test_only_a_creation_that_was_interrupted_is_to_be_run_again(

@@ -17,6 +17,7 @@ from roost.base import durable, traceback_frames
 from roost.base.exception_record import record_exception
 from roost.base.traceback_frames import ProjectFiles
 from roost.package.checkpoints.checkpoint import Manifest
+from roost.package.dlnest.original_checkpoint import known_step
 from roost.package.kinds import PackageKind
 from roost.package.package import PackageFolder
 from roost.project.dlnest.trained_project import load_trained
@@ -150,7 +151,7 @@ def write_result(
     body = {
         "format": FORMAT,
         "script": dict(script),
-        "checkpoint": {"id": checkpoint.id, "step": checkpoint.step, "epoch": checkpoint.epoch}
+        "checkpoint": {"id": checkpoint.id, "step": known_step(checkpoint), "epoch": checkpoint.epoch}
         if checkpoint is not None
         else None,
         "device": device,

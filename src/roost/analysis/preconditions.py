@@ -10,8 +10,9 @@ from pathlib import Path
 
 from roost.base import safe_read
 from roost.base.errors import CheckpointError, NotFound, Refused, UsageError
-from roost.package import sessions
 from roost.package.checkpoints import checkpoint
+from roost.package.dlnest import original_folder
+from roost.package.dlnest.original_package import OriginalPackage
 from roost.package.kinds import PackageKind
 from roost.package.package import PackageFolder
 from roost.package.project_preflight import require_runner
@@ -54,6 +55,8 @@ def open_with_runner(
             received=str(path),
             fix="name the folder that `roost run` printed",
         )
+    if original_folder.is_original(path):
+        return OriginalPackage.open(path)
     is_partial = (path / "args.json").exists() or (path / "Checkpoints").is_dir()
     if is_partial and not (path / "request.json").exists():
         raise _partial_package_error(path)
@@ -80,13 +83,6 @@ def require_native(package: PackageFolder, *, cause: str, fix: str) -> None:
 def _partial_package_error(path: Path) -> NotFound:
     """Returns the error for a folder that has some files of a package and no request.json. Only a creation
     that was interrupted is proven to hold nothing of value, and no message says to remove anything else."""
-    if _is_of_dlnest(path):
-        return NotFound(
-            "is a package of DLNest, whose checkpoints are pickles; roost does not unpickle, which would run "
-            "the code in them",
-            received=str(path),
-            fix="read it with DLNest, or train again with roost; the folder is left as it is",
-        )
     if (path / "manifest.json").is_file() and not any(
         entry for name in ("Checkpoints", "sessions", "records") for entry in (path / name).glob("*")
     ):
@@ -101,19 +97,6 @@ def _partial_package_error(path: Path) -> NotFound:
         where=path,
         fix="take request.json from a copy of the package; leave the folder as it is",
     )
-
-
-_DLNEST_KEYS = {"runner_file_path", "model_file_path", "dataset_file_path", "life_cycle_file_path"}
-
-
-def _is_of_dlnest(path: Path) -> bool:
-    """Whether a folder is as DLNest writes its packages: settings that name a file of a runner or model, and
-    checkpoints as files, or lists of them without the keys that roost adds."""
-    settings, derived = sessions.load_json(path / "args.json"), sessions.load_json(path / "_package.json")
-    # roost's own packages of document 000's contract have a section ``roost`` beside these keys.
-    names_code = settings is not None and bool(_DLNEST_KEYS & settings.keys()) and "roost" not in settings
-    is_derived = derived is not None and "ckpt_consistent" in derived and "format" not in derived
-    return names_code or is_derived
 
 
 def project_folder(package: PackageFolder, given: Path | str | None) -> Path:
@@ -150,19 +133,21 @@ def check_checkpoints(
         if id is not None:
             raise UsageError("untrained takes no checkpoint", received=id, fix="leave out one of the two")
         return []
-    found = checkpoint.ids(package.checkpoints) if package.checkpoints.is_dir() else []
-    paths = {one: checkpoint.checkpoint_folder(package.checkpoints, one) for one in found}
+    if isinstance(package, OriginalPackage):
+        package.file(id)
+        return package.notes()
+    has_folder = package.checkpoints.is_dir()
+    files = checkpoint.files(package.checkpoints) if has_folder else {}
     foreign = {
         one: f"{path.name} is {describe_file(path)}, which roost does not unpickle"
-        for one, path in paths.items()
-        if path.is_file()
+        for one, path in sorted(files.items())
     }
-    own = [one for one in found if one not in foreign]
+    own = [one for one in checkpoint.ids(package.checkpoints) if one not in foreign] if has_folder else []
     if id in foreign or (foreign and not own):
         descriptions = [foreign[id]] if id in foreign else list(foreign.values())
         more = f"; or another checkpoint: {', '.join(map(str, own))}" if own else ""
         raise CheckpointError("; ".join(descriptions), where=package.path, fix=_FIX + more)
-    if not found:
+    if not own:
         _no_checkpoint_error(package, fix)
     if id is not None and id not in own:
         available = ", ".join(map(str, own))

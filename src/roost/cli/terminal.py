@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Self
+from typing import IO, Any, Self
 
 import click
 
@@ -149,6 +149,12 @@ def escape_line(text: str) -> str:
 def format_state(name: str) -> str:
     """Returns a session's state in its colour; `click.echo` removes the colour where none is allowed."""
     return click.style(name, fg=_STATE_COLOURS.get(name))
+
+
+def format_position(checkpoint: Mapping[str, Any]) -> str:
+    """Returns the step of a checkpoint; without a known step its epoch."""
+    step = checkpoint["step"]
+    return f"step {step}" if step is not None else f"epoch {checkpoint['epoch']}"
 
 
 def escape_text(text: str) -> str:

@@ -11,6 +11,7 @@ from roost.base.text.word_list import join_names
 from roost.lab.queue import database
 from roost.lab.queue.queue_store import QueueStore
 from roost.lab.queue.task import ENDED, Task
+from roost.package.dlnest import original_folder
 
 RUNS_FOLDER = "runs"
 """The folder of packages, below the current folder, in which commands look for a name."""
@@ -97,7 +98,7 @@ def find_package(text: str | Path) -> Path:
         UsageError: The text is ambiguous, or names a sweep.
         Refused: The queue cannot be opened.
     """
-    if is_package(text):
+    if is_package(text) or original_folder.is_original(Path(text)):
         return Path(text)
     try:
         task, *others = find_tasks(str(text))

@@ -20,6 +20,7 @@ from roost.base import durable, safe_read
 from roost.base.errors import NotFound, Refused, RoostError
 from roost.package import package_name, sessions, snapshot
 from roost.package.checkpoints import checkpoint
+from roost.package.dlnest import original_folder
 from roost.package.kinds import PackageKind
 from roost.package.sessions import Session
 
@@ -111,6 +112,8 @@ class PackageFolder:
         """
         path = Path(path).expanduser().absolute()
         if not (path / "request.json").is_file() or not (path / "args.json").is_file():
+            if original_folder.is_original(path):
+                raise original_folder.read_only_error(path)
             message = "the folder does not exist" if not path.is_dir() else "the folder is not a package"
             raise NotFound(
                 message,

@@ -103,9 +103,9 @@ def _run_task(path: str, task: str) -> str:
     kind = _task_kind(task)
     if kind is TaskKind.TRAIN:
         return _train(path, int(task))
-    from roost.package.package import PackageFolder
+    from roost.package.dlnest.original_package import open_any
 
-    package = PackageFolder.open(path)
+    package = open_any(path)
     if kind is TaskKind.CHECK:
         from roost.worker.check.check_task import check
 

@@ -543,3 +543,11 @@ def test_the_digest_of_the_tensors_of_a_part() -> None:
     shards = ("model.safetensors", "model.shard-0.safetensors", "model.shard-1.safetensors")
     digest, size = of(*shards)
     assert size == 33 and digest not in (None, of(*shards[1:])[0], of(shards[0])[0])
+
+
+def test_files_with_the_name_of_a_checkpoint(tmp_path: Path) -> None:
+    (tmp_path / "state_1.ckpt").mkdir()
+    (tmp_path / "state_2.ckpt").write_bytes(b"PK")
+    (tmp_path / "best.ckpt").write_bytes(b"PK")
+    assert checkpoint.files(tmp_path) == {2: tmp_path / "state_2.ckpt"}
+    assert checkpoint.ids(tmp_path) == [1]

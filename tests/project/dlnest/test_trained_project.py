@@ -10,9 +10,11 @@ import torch
 import roost
 from roost.base.errors import CheckpointError, ContractError, NotFound
 from roost.package.checkpoints import checkpoint
+from roost.package.dlnest.original_package import OriginalPackage
 from roost.package.package import PackageFolder
 from roost.project.dlnest.trained_project import load_trained
 from roost.project.package_context import package_code
+from tests.package.dlnest.original import original, state
 from tests.project.dlnest import loops, projects
 
 CALLS = """
@@ -77,3 +79,28 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path: Path) -> Non
         assert "damaged" in loaded.notes[0]
     with package_code(made), pytest.raises(CheckpointError):
         load_trained(made, checkpoint=newest, device="cpu")
+
+
+def test_a_package_of_dlnests_own_programs(tmp_path: Path) -> None:
+    files = {
+        file.relative_to(loops.PROJECT).as_posix(): file.read_text() for file in loops.PROJECT.rglob("*.py")
+    }
+    values = {"num_workers": 0, "step_seconds": 0.0}
+    path = original(tmp_path / "Saves" / "old", files, **values)
+    made = OriginalPackage.open(path)
+    with package_code(made):
+        loaded = load_trained(made, device="cpu")
+    assert loaded.checkpoint is not None and loaded.checkpoint.id == 3
+    assert loaded.log["acc"] == [0.75] and loaded.project.life_cycle.best == 0.5
+    expected = state(3)["runner"][0]
+    for name, value in loaded.project.runner.model.state_dict().items():
+        assert torch.equal(value, expected[f"module.{name}"])
+    torch.save(state(3, dataset={"meter": Meter()}), path / "Checkpoints" / "state_3.ckpt")
+    with package_code(made), pytest.raises(CheckpointError, match=r"Meter.*--trust"):
+        load_trained(made, device="cpu")
+    with package_code(made):
+        assert load_trained(made, device="cpu", trust=True).checkpoint == loaded.checkpoint
+
+
+class Meter:
+    """An object that only a pickle can hold."""

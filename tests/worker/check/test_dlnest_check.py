@@ -51,7 +51,9 @@ def test_what_fails_is_named(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     runner = (loops.PROJECT / "Model" / "Runner.py").read_text()
-    package = loops.package(tmp_path, {"Model/Runner.py": runner.replace(text, "missing()")})
+    changed = runner.replace(text, f"missing();{text}")
+    assert changed != runner
+    package = loops.package(tmp_path, {"Model/Runner.py": changed})
     assert check(package, monkeypatch) == 1
     out, err = capfd.readouterr()
     assert out.splitlines()[-1].split()[0] == stage and out.splitlines()[-1].endswith("failed")

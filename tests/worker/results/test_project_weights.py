@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from roost.base.errors import NotFound
+from roost.base.errors import NotFound, UsageError
 from roost.package.checkpoints import checkpoint
+from roost.package.checkpoints.selection import CheckpointSelection
+from roost.package.dlnest.original_package import OriginalPackage
 from roost.worker.results import project_weights, weight_mean
+from tests.package.dlnest.original import original, state
 from tests.project.dlnest import loops
 
 
@@ -49,3 +52,16 @@ def test_states_of_a_form_of_the_project(tmp_path: Path) -> None:
     found = project_weights.weights_of({"model": state}, {})
     assert sorted(found) == ["1.w", "list.0", "list.1.b", "net.w"]
     assert project_weights.weights_of({}, {}) == {}
+
+
+def test_a_package_of_dlnests_own_programs(tmp_path: Path) -> None:
+    path = original(tmp_path / "old")
+    package = OriginalPackage.open(path)
+    info, weights, notes = project_weights.read_original(package, CheckpointSelection())
+    assert info.id == 3 and notes == []
+    assert torch.equal(weights["0.layers.0.weight"], state(3)["runner"][0]["module.layers.0.weight"])
+    assert not any("exp_avg" in name for name in weights)
+    torch.save(state(3, dataset={"thing": package}), path / "Checkpoints" / "state_3.ckpt")
+    assert "OriginalPackage" in project_weights.read_original(package, CheckpointSelection())[2][0]
+    with pytest.raises(UsageError, match="not averaged"):
+        project_weights.read_original(package, CheckpointSelection(kind="last", count=2))

@@ -104,7 +104,7 @@ def _end_line(found: dict[str, Any], result: dict[str, Any]) -> str:
     state, took = terminal.format_state(found["state"]), terminal.format_duration(found["seconds"])
     if found["state"] == "succeeded":
         at = result.get("checkpoint")
-        weights = f"checkpoint {at['id']}, step {at['step']}" if at else "untrained"
+        weights = f"checkpoint {at['id']}, {terminal.format_position(at)}" if at else "untrained"
         return f"{state} in {took}: {weights}, {result.get('device')}"
     if live_run.output_shows_error(Path(found["folder"]) / "_output.txt", found["error"]):
         return f"{state} after {took}"

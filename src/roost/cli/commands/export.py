@@ -127,7 +127,7 @@ def _export_weights(package: Path, file: Path, *, as_json: bool, **options: Any)
 def _summary_lines(found: ExportedWeights) -> list[str]:
     from roost.base.text.byte_sizes import format_bytes
 
-    of = ", ".join(f"{one['id']} (step {one['step']})" for one in found.checkpoints)
+    of = ", ".join(f"{one['id']} ({terminal.format_position(one)})" for one in found.checkpoints)
     mean = "the mean of checkpoints" if len(found.checkpoints) > 1 else "checkpoint"
     average = f", the average {found.averaged}" if found.averaged else ""
     size = f"{found.tensors} tensors, {found.numbers:,} numbers, {format_bytes(found.bytes)}"

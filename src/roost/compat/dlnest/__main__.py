@@ -1,5 +1,5 @@
-"""``python -m roost.compat.dlnest SCRIPT.py ARGS...``: runs a script as ``python SCRIPT.py ARGS...`` does, with
-roost's classes under the names of DLNest.
+"""``python -m roost.compat.dlnest SCRIPT.py ARGS...``: runs a script as ``python SCRIPT.py ARGS...`` does,
+with roost's classes under the names of DLNest.
 
 The names are those of ``roost.project.dlnest.import_names``: the base classes, the plugins, `SavePackage` and
 `analyze`.

@@ -146,7 +146,7 @@ def parse_tracks(values: Mapping[str, Any], *, where: Where = lambda key: None) 
 _NO_PROJECT = {f"{part}_{key}": "" for part in ("dataset", "life_cycle") for key in ("name", "file_path")}
 
 
-def _checkpoint_settings(tracks: TrackSettings, *, every: str) -> CheckpointSettings:
+def _checkpoint_settings(tracks: TrackSettings, *, every: str | int | list[str | int]) -> CheckpointSettings:
     return CheckpointSettings(
         every=every,
         fast=tracks.max_ckpt_in_fast_track,

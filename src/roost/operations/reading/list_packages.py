@@ -16,8 +16,9 @@ import msgspec
 from roost.base.errors import NotFound
 from roost.operations.cache_folder import package_index_path, write_cache_file
 from roost.operations.reading.package_row import CHANGING_STATES, IndexEntry, PackageSummary
+from roost.package.dlnest import original_folder
 
-_FORMAT = 5
+_FORMAT = 6
 
 
 class _Index(msgspec.Struct, frozen=True, array_like=True):
@@ -58,7 +59,7 @@ def _find_entries(directory: Path | str | None) -> tuple[Path, dict[str, IndexEn
         raise NotFound(
             "there is no such folder", received=str(given), fix="give the folder that holds the packages"
         )
-    if (given / "request.json").is_file():
+    if (given / "request.json").is_file() or original_folder.is_original(given):
         return given.parent, {given.name: IndexEntry((0, 0), _summarize(given))}
     if found := entries(given):
         return given, found
@@ -83,7 +84,8 @@ def entries(folder: Path) -> dict[str, IndexEntry]:
 
 
 def _stamps(folder: Path) -> Iterator[tuple[str, tuple[int, int]]]:
-    """Yields each entry that has a ``sessions`` folder, with the stamp of that folder: its time and inode.
+    """Yields each entry that has a ``sessions`` folder, with the stamp of that folder: its time and inode;
+    of one that has only ``Checkpoints``, the stamp of that.
 
     The stamp changes when a session is added or ends, because session files are renamed into place, and when
     another package takes the name.
@@ -95,7 +97,10 @@ def _stamps(folder: Path) -> Iterator[tuple[str, tuple[int, int]]]:
                 try:
                     found = os.stat(f"{entry.name}/sessions", dir_fd=root)  # faster than by the whole path
                 except OSError:
-                    continue
+                    try:  # a package of DLNest's own programs, perhaps
+                        found = os.stat(f"{entry.name}/Checkpoints", dir_fd=root)
+                    except OSError:
+                        continue
                 yield entry.name, (found.st_mtime_ns, found.st_ino)
     finally:
         os.close(root)

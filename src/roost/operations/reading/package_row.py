@@ -14,7 +14,8 @@ class PackageSummary(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     name: str
     state: str
-    """new, starting, running, succeeded, failed, stopped or crashed; damaged if a file of it is."""
+    """new, starting, running, succeeded, failed, stopped or crashed; damaged if a file of it is; foreign if
+    DLNest's own programs wrote it."""
     step: int | None = None
     total_steps: int | None = None
     epoch: int | None = None
@@ -42,6 +43,8 @@ class PackageSummary(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """For a run of a sweep: equal for runs that differ only in their seed."""
 
 
+FOREIGN = "foreign"
+"""The state of a package that DLNest's own programs wrote."""
 CHANGING_STATES = frozenset(["starting", "running", "damaged"])
 """Packages in these states are read again for each list."""
 

@@ -15,10 +15,11 @@ from roost.base.system.worker_protocol import EARLY_STOP, TIME_LIMIT
 from roost.lab.queue import task_file
 from roost.lab.queue.task import ENDED
 from roost.operations.reading import package_schema
-from roost.operations.reading.package_row import PackageSummary
+from roost.operations.reading.package_row import FOREIGN, PackageSummary
 from roost.operations.reading.package_schema import DamagedPackage
 from roost.package import lineage, live_progress, records
 from roost.package.checkpoints import checkpoint
+from roost.package.dlnest import original_folder
 from roost.package.package import PackageFolder
 from roost.package.sessions import Session
 
@@ -30,6 +31,8 @@ def summarize(path: Path) -> PackageSummary:
     Raises:
         NotFound: The folder is not a package.
     """
+    if original_folder.is_original(path):
+        return _summarize_original(path)
     if not (path / "request.json").exists() or not (path / "sessions").is_dir():
         raise NotFound("the folder is not a package", received=str(path))
     try:
@@ -38,6 +41,16 @@ def summarize(path: Path) -> PackageSummary:
         return PackageSummary(
             name=package_schema.printable(path.name), state="damaged", error=f"{damage.name}: {damage.cause}"
         )
+
+
+def _summarize_original(path: Path) -> PackageSummary:
+    marker = next(iter(sorted(one.name for one in path.glob("_desc: *"))), None)
+    about = [marker.removeprefix("_desc: ")] if marker else []
+    return PackageSummary(
+        name=package_schema.printable(path.name),
+        state=FOREIGN,
+        description=package_schema.printable("; ".join(["of DLNest, read only", *about])),
+    )
 
 
 def _summarize_checked(path: Path) -> PackageSummary:

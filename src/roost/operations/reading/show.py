@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ import msgspec
 from roost.analysis import analysis_folder
 from roost.analysis.analysis_folder import AnalysisSessionRequest
 from roost.base import durable
+from roost.base.errors import Refused
 from roost.operations.reading import determinism_summary, package_schema
 from roost.operations.reading.determinism_summary import DeterminismSummary
 from roost.operations.reading.forks import find_forks
@@ -19,6 +21,8 @@ from roost.operations.reading.package_row import PackageSummary
 from roost.operations.reading.package_summary import summarize
 from roost.package import environment, lineage
 from roost.package.checkpoints import checkpoint
+from roost.package.dlnest import original_folder
+from roost.package.dlnest.original_package import OriginalPackage
 from roost.package.kinds import PackageKind
 from roost.package.lineage import ForkParent
 from roost.package.package import PackageFolder
@@ -186,8 +190,11 @@ def show(package: Path | str) -> PackageDetails:
 
     Raises:
         NotFound: There is no such package.
+        Refused: DLNest's own programs wrote it; the message describes it.
         DamagedPackage: A file of it is not as roost writes it.
     """
+    if original_folder.is_original(Path(package)):
+        raise _original_error(OriginalPackage.open(package))
     opened = package_schema.open_checked(package)
     request, manifest = (
         package_schema.load(opened.path, "request.json"),
@@ -240,6 +247,15 @@ def _settings(package: PackageFolder, found: Sequence[Session]) -> dict[str, Any
         section = settings.get("roost")
         return {**settings, "roost": {**(section if isinstance(section, dict) else {}), **given}}
     return {**settings, **given}
+
+
+def _original_error(package: OriginalPackage) -> Refused:
+    name = quote(str(package.path))
+    return Refused(
+        package.describe_content(),
+        where=package.path,
+        fix=f"it is read only: roost analyze {name} -s SCRIPT, or roost export {name} --weights FILE",
+    )
 
 
 def _forks(package: PackageFolder) -> list[PackageSummary]:

@@ -23,6 +23,7 @@ from roost.operations.sessions.scratch_folder import remove_abandoned, scratch_f
 from roost.operations.sessions.session_request import limits_of_attended, start_worker
 from roost.package import sessions
 from roost.package.checkpoints import selection
+from roost.package.dlnest.original_package import OriginalPackage
 from roost.package.package import PackageFolder
 from roost.package.seals import session_seal
 
@@ -99,7 +100,8 @@ def select_checkpoints(
     """
     what = selection.parse_selection(package, checkpoint, **words)
     notes = preconditions.check_checkpoints(package, what.id, fix="wait for its first one")
-    selection.candidates(package, what)
+    if not isinstance(package, OriginalPackage):
+        selection.candidates(package, what)
     return selection.to_json(what), notes
 
 

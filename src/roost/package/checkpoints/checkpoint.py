@@ -77,6 +77,13 @@ def checkpoint_id(path: Path) -> int:
     return int(path.name.removeprefix(PREFIX).removesuffix(".ckpt"))
 
 
+def files(folder: Path) -> dict[int, Path]:
+    """Returns the files with the name of a checkpoint, by id: DLNest's own programs write such."""
+    with os.scandir(folder) as entries:
+        found = [(_FOLDER.fullmatch(entry.name), entry) for entry in entries]
+        return {int(match[1]): Path(entry.path) for match, entry in found if match and entry.is_file()}
+
+
 def ids(folder: Path) -> list[int]:
     """Returns the ids of the committed checkpoints, ascending, without verifying them. A file of such a name
     is one of DLNest, unless it is empty."""

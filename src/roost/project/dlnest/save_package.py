@@ -1,5 +1,7 @@
 """`SavePackage`: document 000's interface of a package for a program with a loop of its own."""
 
+# Not durable: opens the output of the program, which it writes line by line
+
 from __future__ import annotations
 
 import atexit
@@ -69,9 +71,8 @@ class SavePackage:
     def giveArgs(self, args: dict[str, Any]) -> None:
         """Takes a config as a dict, with ``save_root`` and ``checkpoint_args``."""
         values = dict(args)
-        self._take(
-            Config(Path.cwd() / "args", values, [], (Layer("given from Python", values),), Contract.DLNEST)
-        )
+        layer = Layer("given from Python", values)
+        self._take(Config(Path.cwd() / "args", values, [], (layer,), Contract.DLNEST))
 
     def saveToNewDir(self, overrideSaveName: str = "", copyFiles: bool = True) -> None:
         """Makes a package in ``save_root``. A name that exists gets a suffix: nothing is overwritten.
@@ -87,15 +88,12 @@ class SavePackage:
         """
         if self._config is None:
             raise Refused("there is no config", fix="give SavePackage a config file, or call giveArgs()")
-        name = (
+        if overrideSaveName:
             package_name.checked_name(overrideSaveName, setting="overrideSaveName")
-            if overrideSaveName
-            else None
-        )
         draft = prepare_training(self._config) if copyFiles else _without_files(self._config)
         for line in draft.notes():
             warnings.warn(line, stacklevel=2)
-        self._begin(draft.create(name, command=sys.argv))
+        self._begin(draft.create(overrideSaveName or None, command=sys.argv))
 
     def initFromAnExistSavePackage(self, packagePath: str) -> None:
         """Opens a package that exists.

@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from roost.base.errors import ContractError, NotFound
+from roost.base.errors import CheckpointError, ContractError, NotFound
 from roost.config.dlnest.dlnest_settings import parse_dlnest_settings
 from roost.package.checkpoints import checkpoint as checkpoints
 from roost.package.checkpoints.checkpoint import Manifest
 from roost.package.checkpoints.pickled_values import Pickles
+from roost.package.dlnest import original_checkpoint
+from roost.package.dlnest.original_package import OriginalPackage
 from roost.package.package import PackageFolder
 from roost.package.setting_locations import setting_locations
 from roost.project.device_choice import choose_device
@@ -82,6 +84,8 @@ def load_trained(
 def _read(
     package: PackageFolder, id: int | None, *, trust: bool
 ) -> tuple[Manifest, dict[str, Any], list[str]]:
+    if isinstance(package, OriginalPackage):
+        return _read_original(package, id, trust=trust)
     read = functools.partial(checkpoints.read, only=[PROJECT], pickles=Pickles.of(trust=trust))
     store = package.store()
     found, notes = (read(store.path(id)), []) if id is not None else store.newest_readable(read)
@@ -92,3 +96,18 @@ def _read(
             fix="wait for its first one, or analyse the untrained model",
         )
     return found[0], found[1][PROJECT], notes
+
+
+def _read_original(
+    package: OriginalPackage, id: int | None, *, trust: bool
+) -> tuple[Manifest, dict[str, Any], list[str]]:
+    number, path = package.file(id)
+    found = original_checkpoint.read(number, path, trust=trust)
+    if found.not_read:
+        raise CheckpointError(
+            f"{path.name} has Python objects in its pickle, of {', '.join(found.not_read)}: reading them may "
+            "run any code",
+            where=package.path,
+            fix="if you trust the origin of the package, add --trust",
+        )
+    return found.info, found.state, []

@@ -21,6 +21,8 @@ from roost.base.durable import NewFile
 from roost.base.errors import NotFound, Refused, UsageError
 from roost.package import sessions
 from roost.package.checkpoints import checkpoint, selection
+from roost.package.dlnest.original_checkpoint import known_step
+from roost.package.dlnest.original_package import OriginalPackage
 from roost.package.package import PackageFolder
 from roost.project.dlnest.run_state import PROJECT
 from roost.worker.caller_watch import end_with_caller
@@ -48,8 +50,14 @@ def export(package: PackageFolder, folder: Path) -> str:
     notes: list[str] = []
     mean = WeightMean()
     read = functools.partial(stored_weights.read_weights, average=request["averaged"])
-    for info, module in selection.load_each(package, selection.from_json(request["chosen"]), read, notes):
-        mean.add(info, module["state"])
+    selected = selection.from_json(request["chosen"])
+    if isinstance(package, OriginalPackage):
+        original, found_weights, said = project_weights.read_original(package, selected)
+        mean.add(original, found_weights)
+        notes += said
+    else:
+        for info, module in selection.load_each(package, selected, read, notes):
+            mean.add(info, module["state"])
     weights, left_out = _without_prefix(mean.weights(), request["prefix"])
     output = Path(request["output"])
     is_safetensors = output.suffix == ".safetensors"
@@ -84,7 +92,7 @@ def _output_exists(output: Path) -> Refused:
 def _checkpoint_entry(info: checkpoint.Manifest) -> dict[str, Any]:
     part = PROJECT if project_weights.is_projects(info) else "model"
     digest, _ = checkpoint.tensor_digest(info, part)
-    return {"id": info.id, "step": info.step, "epoch": info.epoch, "sha256": digest}
+    return {"id": info.id, "step": known_step(info), "epoch": info.epoch, "sha256": digest}
 
 
 def _distinct_tensors(weights: Weights) -> list[Tensor]:

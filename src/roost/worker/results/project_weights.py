@@ -5,14 +5,19 @@ Nothing is unpickled: what only a pickle can hold is no weight.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
+from roost.base.errors import UsageError
 from roost.package.checkpoints import checkpoint
 from roost.package.checkpoints.checkpoint import Manifest
+from roost.package.checkpoints.selection import CheckpointSelection
+from roost.package.dlnest import original_checkpoint
+from roost.package.dlnest.original_package import OriginalPackage
 from roost.project.dlnest.classes.registered_modules import HELD
 from roost.project.dlnest.run_state import LOOP, MODULE_NAMES, PROJECT
 
@@ -35,6 +40,34 @@ def read(path: Path) -> tuple[Manifest, dict[str, Tensor]]:
     """
     info, states = checkpoint.read(path, only=[PROJECT, LOOP])
     return info, weights_of(states[PROJECT], states[LOOP].get(MODULE_NAMES, {}))
+
+
+def read_original(
+    package: OriginalPackage, selected: CheckpointSelection
+) -> tuple[Manifest, dict[str, Tensor], list[str]]:
+    """Reads the weights of a checkpoint of DLNest's own programs, and returns notes for the user, too.
+
+    Raises:
+        UsageError: Several checkpoints, or the best, are selected.
+        NotFound: There is no such checkpoint.
+        CheckpointError: It cannot be read.
+    """
+    if selected.kind == "best" or selected.count > 1:
+        raise UsageError(
+            "the checkpoints of DLNest have no metrics, and are not averaged",
+            received=str(selected),
+            fix="name one: -c ID",
+        )
+    id, path = package.file(selected.id)
+    found = original_checkpoint.read(id, path)
+    left = found.not_read
+    notes = [f"objects that are no weights were left out, unread: {', '.join(left)}"] if left else []
+    return found.info, _without_ddp(weights_of(found.state, {})), notes
+
+
+def _without_ddp(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Returns the weights without the prefix that torch's DistributedDataParallel gives those of a module."""
+    return {re.sub(r"^(\d+)\.module\.", r"\1.", name): value for name, value in weights.items()}
 
 
 def weights_of(saved: Mapping[str, Any], names: Mapping[int, str]) -> dict[str, Tensor]:
