@@ -24,6 +24,7 @@ by `python -m tools.migration_pages dlnest`. The settings of roost are in the se
 [settings](settings.md#in-a-config-of-dlnests-contract).
 
 ```bash
+roost check root_config.json                     # an epoch of two steps, with a validation and a save
 roost run -c root_config.json                    # the package is in save_root, as before
 roost run -c root_config.json -f freq_config.json epochs=10 roost.seed=1     # any key, for one run
 roost continue Saves/NAME                        # also within an epoch, with the same bits

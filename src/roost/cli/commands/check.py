@@ -58,6 +58,8 @@ def command(arguments: tuple[str, ...], config: Path | None, as_json: bool, **op
     elif outcome.estimate is not None:
         for line in _ready_lines(outcome, outcome.estimate):
             click.echo(line)
+    elif outcome.is_ready:
+        click.echo("ready: how long it trains is decided by its LifeCycle")
     if not outcome.is_ready:
         terminal.print_status(format_unfinished(outcome, is_printed=is_printed, what="check"))
     return outcome.exit_code

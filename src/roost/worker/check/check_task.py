@@ -8,6 +8,7 @@ from pathlib import Path
 from roost.base.errors import Refused
 from roost.base.system.collector_pause import paused_collector
 from roost.package import live_progress
+from roost.package.kinds import PackageKind
 from roost.package.package import PackageFolder
 from roost.worker.check.stages import begin_stages
 
@@ -23,11 +24,18 @@ def check(package: PackageFolder) -> str:
     """
     live_progress.reset(package.progress)
     request, reporter = begin_stages(package)
-    with paused_collector():
-        from roost.worker.check.check_run import CheckRun  # imports torch, a second or two
-
+    # Both import torch, a second or two.
     try:
-        CheckRun(package, request, reporter).run()
+        if PackageKind.of(package.request) is PackageKind.DLNEST:
+            with paused_collector():
+                from roost.worker.check.dlnest_check import check_dlnest
+
+            check_dlnest(package, request, reporter)
+        else:
+            with paused_collector():
+                from roost.worker.check.check_run import CheckRun
+
+            CheckRun(package, request, reporter).run()
     except BaseException as error:
         reporter.fail()
         if _is_full(error, package.path):
