@@ -4,6 +4,7 @@ import.
 errors: the error classes and exit codes
 durable: durable writes, the only module that writes files which must survive
 safe_read: bounded reading of files that roost may not have written
+config_folder: the folder of one user's own files
 config_files: JSON and YAML files with the line of every key
 interval: intervals and durations of settings
 limit_defaults: the default limits of a session

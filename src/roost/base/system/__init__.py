@@ -13,7 +13,6 @@ collector_pause: imports without the garbage collector
 host_memory: the memory that is still available
 mounts: the types of file systems
 state_folder: the lab's folder
-config_folder: the folder of one user's own files
 site_packages: files of installed libraries
 loopback: addresses of this machine
 """

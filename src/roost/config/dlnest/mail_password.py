@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from roost.base.config_folder import config_folder
 from roost.base.errors import ConfigError
-from roost.base.system.config_folder import config_folder
 from roost.config.section_schema import Where
 
 VARIABLE = "ROOST_MAIL_PASSWORD"

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from roost.base import durable, safe_read
+from roost.base.config_folder import config_folder
 from roost.base.errors import CheckpointError
-from roost.base.system.config_folder import config_folder
 
 SUFFIX = ".pickled.pt"
 """The values of a part, in the order of the path, as one list that torch.save has written."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from roost.base.system.config_folder import config_folder
+from roost.base.config_folder import config_folder
 
 
 def receivers_file(env: Mapping[str, str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from roost.base.system.config_folder import config_folder
+from roost.base.config_folder import config_folder
 
 
 @pytest.mark.parametrize(
