@@ -146,7 +146,7 @@ def test_every_command_that_is_proposed_is_accepted(line: str, tmp_path: Path) -
     _, command, *given = shlex.split(line)
     found = roost.get_command(click.Context(roost), command)
     assert command in COMMANDS and found is not None
-    if not given:  # only named
+    if given in ([], ["--help"]):  # only named
         return
     typed = [config if one == _CONFIG else one for one in given]
     found.make_context(command, typed)
@@ -170,7 +170,6 @@ _CONFIGS = Path(__file__).parents[1] / "config" / "other_tools" / "configs"
 _NAMED = {
     "accelerate.yaml": ("accelerate", ["num_processes is `devices`", "mixed_precision is `precision`"]),
     "detectron2.yaml": ("detectron2", ["SOLVER.MAX_ITER is `max_steps`"]),
-    "dlnest.json": ("DLNest", ["runner_file_path is `runner`", "child_jsons is `include`"]),
     "hugging_face.json": ("Hugging Face's Trainer", ["num_train_epochs is `max_epochs`"]),
     "hydra.yaml": ("Hydra", ["defaults is `include`", "hydra.sweeper.params is `roost submit CONFIG "]),
     "lightning.yaml": (

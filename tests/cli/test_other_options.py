@@ -42,6 +42,8 @@ def parse(line: str) -> None:
     """Parses a command line with the real parser, and the values of its options."""
     _, name, *words = shlex.split(line.replace("HOST:PORT", "node1:29500"))
     assert name in COMMANDS, line
+    if words == ["--help"]:
+        return
     context = find(name).make_context(name, words)
     if name == "submit":
         take_task_options(context.params)

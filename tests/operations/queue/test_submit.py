@@ -265,14 +265,15 @@ def test_the_cards_are_those_of_the_session_before(tmp_path: Path) -> None:
 def test_what_is_checked_before_is_each_value_of_a_sweep_but_its_seeds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    config = project(tmp_path / "project")
     asked = SubmitRequest(
-        config=tmp_path / "c.yaml", overrides=["seed=3..5", "x=1,2"], options=TaskOptions(gpus=0)
+        config=config, overrides=["seed=3..5", "max_epochs=1,2"], options=TaskOptions(gpus=0)
     )
     found = check_requests(asked)
-    assert [one.overrides for one in found] == [("seed=3", "x=1"), ("seed=3", "x=2")]
+    assert [one.overrides for one in found] == [("seed=3", "max_epochs=1"), ("seed=3", "max_epochs=2")]
     assert {one.device for one in found} == {"cpu"}
     monkeypatch.delenv("ROOST_DEVICES")
-    (one,) = check_requests(SubmitRequest(config=tmp_path / "c.yaml"))
+    (one,) = check_requests(SubmitRequest(config=config))
     assert one.device == "auto"
 
 

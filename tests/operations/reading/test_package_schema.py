@@ -145,7 +145,7 @@ def test_each_part_that_is_gone_or_replaced_gives_one_clear_error(
     def begin(*_: object, **__: object) -> None:
         raise Started
 
-    monkeypatch.setattr("roost.operations.lifecycle.fork.start_session", begin)
+    monkeypatch.setattr("roost.operations.lifecycle.fork.start_first_session", begin)
     monkeypatch.setattr("roost.operations.models.analyze._start", begin)
     whole = _unharmed(tmp_path / "whole")
     parts = sorted(path.relative_to(whole) for path in [*whole.iterdir(), *whole.glob("*/*")])
