@@ -39,7 +39,7 @@ def test_every_stage_is_reported(
 @pytest.mark.parametrize(
     ("text", "stage"),
     [
-        ('log["acc"].append(self.hits / self.total)', "epoch"),
+        ('log["acc"].append(self.hits / max(self.total, 1))', "epoch"),
         ("self.scheduler = torch.optim.lr_scheduler.StepLR(self.optimizer, 1, 0.8)", "model"),
     ],
 )
