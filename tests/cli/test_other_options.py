@@ -84,6 +84,8 @@ def test_each_row_is_reached(row: OtherOption) -> None:
         ("submit", "--array=0-9%4", "roost submit CONFIG seed=0..9 --max-parallel 4"),
         ("submit", "--dependency afterok:3:4,afterany:5", "--after 3 --after 4 --after-any 5"),
         ("submit", "--nice=100", "--priority -100"),
+        ("submit", "--dry-run", "roost check CONFIG"),
+        ("submit", "--test-only", "roost check CONFIG"),
         ("submit", "--wrap 'python a.py'", "roost submit -- sh -c 'python a.py'"),
         ("run", "--trainer.accelerator gpu", "--device cuda"),
         ("submit", "--accelerator gpu", "-CPU"),

@@ -74,7 +74,6 @@ OTHER_OPTIONS = {
         OtherOption(("--trainer.devices",), "--gpus VALUE", "", "2", option_values.whole_number),
         OtherOption(("--trainer.strategy",), "--strategy VALUE", "", "ddp", option_values.strategy),
         OtherOption(("--fast_dev_run", "--trainer.fast_dev_run"), "roost check CONFIG"),
-        OtherOption(("--dry-run", "--dry_run", "--dryrun", "--test-only"), "--check"),
         OtherOption(("--dry-run", "--dry_run", "--dryrun", "--test-only"), "roost check CONFIG"),
         OtherOption(("--print_config",), "--print-config"),
         OtherOption(("--print_config",), "roost run CONFIG --print-config"),
