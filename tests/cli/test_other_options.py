@@ -20,7 +20,7 @@ ROWS = [row for rows in OTHER_OPTIONS.values() for row in rows]
 ARGUMENTS = {
     "run": "CONFIG", "check": "CONFIG", "submit": "CONFIG", "continue": "PACKAGE", "fork": "PACKAGE",
     "predict": "PACKAGE --data test", "analyze": "PACKAGE -s SCRIPT", "export": "PACKAGE --weights pt",
-    "lease": "", "tasks": "", "devices": "", "logs": "TASK",
+    "lease": "", "tasks": "", "devices": "", "logs": "TASK", "ls": "",
 }  # fmt: skip
 """The arguments that each command needs."""
 
@@ -98,6 +98,8 @@ def test_each_row_is_reached(row: OtherOption) -> None:
         ("run", "--dependency afterok:3", "roost submit CONFIG --after 3"),
         ("tasks", "--states PENDING", "--state pending"),
         ("predict", "--config c.yaml", ""),
+        ("ls", "--sort valid/loss", "sort:valid/loss"),
+        ("ls", "--where 'valid/loss<1'", "'valid/loss<1'"),
     ],
 )
 def test_the_value_that_was_typed_is_translated(name: str, typed: str, advised: str | None) -> None:

@@ -211,6 +211,20 @@ OTHER_OPTIONS = {
         ),
     ),
     "slurm": (
+        OtherOption(
+            ("-S", "--sort", "--sort-by", "--order-by"),
+            "sort:VALUE",
+            "a word of the query; sort:-KEY is descending",
+            "valid/loss",
+            commands=("ls",),
+        ),
+        OtherOption(
+            ("--where", "--filter", "--query"),
+            "VALUE",
+            "the query is written without an option",
+            "valid/loss<1",
+            commands=("ls",),
+        ),
         OtherOption(("--me",), "", "leave it out: `--user NAME` is another one", commands=("tasks",)),
         OtherOption(("-t", "--states"), "--state VALUE", "", "running", str.lower, ("tasks",)),
         OtherOption(("-j", "--job", "--jobs"), "roost why VALUE", "", "12", commands=("tasks",)),

@@ -233,6 +233,8 @@ def test_a_package_whose_name_looks_like_a_setting_goes_on(here: Lab) -> None:
             r"submit --begin \+2h --retry 2 -DDP -- python",
         ),
         (["--retry", "2", "-CPU", "python", "fail.py"], UsageError, "submit --begin .* -CPU -- python fail"),
+        (["-cn", "small", "a=1"], NotFound, r"-c small\.yaml"),
+        (["fork", "runs/a", "seed=3"], UsageError, "roost fork runs/a seed=3`.*submit continue"),
     ],
 )
 def test_misuse(here: Lab, typed: list[str], error: type[RoostError], said: str, messages: Messages) -> None:

@@ -98,7 +98,8 @@ def with_all_values(error: ConfigError, overrides: Sequence[str], combination: S
         value, text = one.partition("=")[2], override.partition("=")[2]
         if value != text and re.search(rf"(?<![\w.]){re.escape(_key(one))}(?![\w.])", error.message):
             written = "|".join(map(re.escape, (value, str(parse_scalar(value)))))
-            fix = re.sub(rf"=(?:{written})(?=[\s,`?]|$)", lambda _, text=text: f"={shlex.quote(text)}", fix)
+            given = f"={shlex.quote(text)}".replace("\\", r"\\")
+            fix = re.sub(rf"=(?:{written})(?=[\s,`?]|$)", given, fix)
     return ConfigError(error.detail, setting=error.setting, where=error.where, fix=fix or None)
 
 
