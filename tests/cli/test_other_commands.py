@@ -58,6 +58,7 @@ def test_no_answer_ends_or_removes_anything_that_was_not_asked_to_end() -> None:
         ("launch", ["train.py"], "roost run CONFIG -DDP"),
         ("resume", ["runs/my run"], "roost continue 'runs/my run'"),
         ("sweep.yaml", [], "roost run sweep.yaml"),
+        ("sweep", ["sweep.yaml"], "roost submit CONFIG optimizers.main.lr=1e-3,1e-4 seed=0..4"),
     ],
 )
 def test_what_was_typed_takes_the_place_of_the_word_in_capitals(
@@ -79,6 +80,9 @@ def test_an_unknown_word_has_no_answer() -> None:
         ("srun --gres=gpu:2 -t 60 python x.py", "roost lease --gpus 2 --time-limit 60min -- python x.py"),
         ("accelerate launch train.py", "roost run CONFIG -DDP"),
         ("wandb login", "roost run CONFIG +mirrors.wandb.project=NAME"),
+        ("wandb sweep sweep.yaml", "roost submit CONFIG optimizers.main.lr=1e-3,1e-4 seed=0..4"),
+        ("sbatch --mem 8G c.yaml seed=1", "roost submit --host-memory 8GB c.yaml seed=1"),
+        ("srun --gres=gpu:2 c.yaml", "roost submit --gpus 2 c.yaml"),
         ("python train.py --lr 1", "roost submit -- python train.py --lr 1"),
         ("job.sh 3", "roost submit -- bash job.sh 3"),
         ("validate --config c.yaml", "roost show PACKAGE"),
@@ -105,6 +109,11 @@ def test_an_option_of_a_script_queues_the_script(name: str) -> None:
     assert hint == "type `roost submit -- python train.py --lr 1`"
     hint = other_commands.option_hint("--mem", ["--mem", "8G", "train.py"], command)
     assert hint == "type `roost submit --host-memory 8GB -- python train.py`"
+
+
+def test_a_command_line_in_an_option_is_no_script() -> None:
+    hint = other_commands.option_hint("--wrap", ["c.yaml", "--wrap", "python x.py"], find("submit"))
+    assert hint == "type `roost submit -- sh -c 'python x.py'`"
 
 
 def test_an_option_that_is_a_setting_names_the_one_of_the_config(tmp_path: Path) -> None:

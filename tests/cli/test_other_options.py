@@ -20,7 +20,7 @@ ROWS = [row for rows in OTHER_OPTIONS.values() for row in rows]
 ARGUMENTS = {
     "run": "CONFIG", "check": "CONFIG", "submit": "CONFIG", "continue": "PACKAGE", "fork": "PACKAGE",
     "predict": "PACKAGE --data test", "analyze": "PACKAGE -s SCRIPT", "export": "PACKAGE --weights pt",
-    "lease": "", "tasks": "", "devices": "", "logs": "TASK",
+    "lease": "", "tasks": "", "devices": "", "logs": "TASK", "ls": "",
 }  # fmt: skip
 """The arguments that each command needs."""
 
@@ -86,6 +86,8 @@ def test_each_row_is_reached(row: OtherOption) -> None:
         ("submit", "--array=0-9%4", "roost submit CONFIG seed=0..9 --max-parallel 4"),
         ("submit", "--dependency afterok:3:4,afterany:5", "--after 3 --after 4 --after-any 5"),
         ("submit", "--nice=100", "--priority -100"),
+        ("submit", "--dry-run", "roost check CONFIG"),
+        ("submit", "--test-only", "roost check CONFIG"),
         ("submit", "--wrap 'python a.py'", "roost submit -- sh -c 'python a.py'"),
         ("run", "--trainer.accelerator gpu", "--device cuda"),
         ("submit", "--accelerator gpu", "-CPU"),
@@ -98,6 +100,8 @@ def test_each_row_is_reached(row: OtherOption) -> None:
         ("run", "--dependency afterok:3", "roost submit CONFIG --after 3"),
         ("tasks", "--states PENDING", "--state pending"),
         ("predict", "--config c.yaml", ""),
+        ("ls", "--sort valid/loss", "sort:valid/loss"),
+        ("ls", "--where 'valid/loss<1'", "'valid/loss<1'"),
     ],
 )
 def test_the_value_that_was_typed_is_translated(name: str, typed: str, advised: str | None) -> None:

@@ -141,6 +141,17 @@ def test_defaults_of_an_optional_section_come_with_the_section(tmp_path: Path) -
     }
 
 
+def test_a_section_of_the_user_is_not_replaced_by_a_text(tmp_path: Path) -> None:
+    root = project(tmp_path, config="model: {width: 3}\nother: {width: 4}\nmirrors: {wandb: {project: x}}\n")
+    for value in ("big", "3"):
+        text = refusal(root, f"model={value}")
+        assert "model: is a section" in text and "model.width=" in text and f"~model +model={value}" in text
+        assert load(root, overrides=["~model", f"+model={value}"]).values["model"] in ("big", 3)
+    for value in ("${other}", "null", "false", "{depth: 1}"):
+        load(root, overrides=[f"model={value}"])
+    assert load(root, overrides=["mirrors.wandb=true"]).values["mirrors"]["wandb"] is True
+
+
 def test_a_section_can_be_switched_off_from_above(tmp_path: Path) -> None:
     root = project(tmp_path, config="early_stopping: {monitor: x}\n", tune="early_stopping: null\n")
     config = load(root, tuning=tmp_path / "tune.yaml")

@@ -11,6 +11,7 @@ from roost.base.errors import UsageError
 
 _PROGRAMS = {".py": "python", ".sh": "bash", ".bash": "bash", ".slurm": "bash", ".sbatch": "bash"}
 """The program that runs a script, by suffix."""
+_CONFIGS = (".yaml", ".yml", ".json")
 _DIRECTIVE = "#SBATCH"
 _MAX_CHARACTERS = 1 << 16
 
@@ -18,6 +19,11 @@ _MAX_CHARACTERS = 1 << 16
 def is_script(name: str) -> bool:
     """Whether a file is a script by its name."""
     return Path(name).suffix in _PROGRAMS
+
+
+def is_config(name: str) -> bool:
+    """Whether a file is a config by its name."""
+    return name.endswith(_CONFIGS)
 
 
 def queueing_advice(arguments: Sequence[str]) -> str:
@@ -45,13 +51,16 @@ def command_line(name: str, arguments: Sequence[str], *, own: Sequence[str] = ()
     command = load_command(name)
     found = translate_options(arguments, command)
     program, notes = found.rest or ["COMMAND"], list[str]()
+    if is_config(program[0]) and name != "submit":
+        return command_line("submit", arguments, own=own)  # the other commands take only programs
     if is_script(program[0]):
         if directives := _directives(Path(program[0])):
             found = translate_options(arguments, command, before=directives)
             notes = [f"its {_DIRECTIVE} lines are comments here"]
         program = [_PROGRAMS[Path(program[0]).suffix], *program]
     notes += [f"there is nothing like {' '.join(found.left_out)}"] if found.left_out else []
-    return shlex.join(["roost", name, *found.words, *own, "--", *program]), "; ".join(notes)
+    program = program if is_config(program[0]) else ["--", *program]
+    return shlex.join(["roost", name, *found.words, *own, *program]), "; ".join(notes)
 
 
 def script_error(script: str, arguments: Sequence[str], *, own: Sequence[str] = ()) -> UsageError:

@@ -22,11 +22,12 @@ class OtherCommand(NamedTuple):
     here: str
     """A command line here; a word in capitals is to be replaced."""
     note: str = ""
+    keeps_place: bool = False
+    """Whether the word in capitals stays: what is typed there is something else."""
 
 
 _PLACES = ("PACKAGE", "TASK", "CONFIG", "FOLDER")
 _COMMAND = "-- COMMAND"
-_CONFIGS = (".yaml", ".yml", ".json")
 _TOOLS = ("accelerate", "lightning", "litgpt", "wandb", "hydra", "gflow")
 """Programs of which each command is a second word, as in ``accelerate launch``."""
 _MEASURED = (
@@ -78,7 +79,12 @@ OTHER_COMMANDS = {
             "roost run CONFIG +mirrors.wandb.project=NAME",
             "after `wandb login`; without this mirror no account is needed",
         ),
-        OtherCommand("sweep sweep.yaml", "roost submit CONFIG optimizers.main.lr=1e-3,1e-4 seed=0..4"),
+        OtherCommand(
+            "sweep sweep.yaml",
+            "roost submit CONFIG optimizers.main.lr=1e-3,1e-4 seed=0..4",
+            "CONFIG is that of one run; a sweep file is no config here",
+            keeps_place=True,
+        ),
         OtherCommand("agent", "roost tasks", "the lab starts the tasks of a sweep; no agent is needed"),
         OtherCommand(
             "sync",
@@ -186,7 +192,7 @@ def command_hint(name: str, arguments: Sequence[str]) -> str | None:
     """
     if batch_script.is_script(name):
         return batch_script.queueing_advice([name, *arguments])
-    if name.endswith(_CONFIGS):
+    if batch_script.is_config(name):
         return f"type `roost run {shlex.join([name, *arguments])}`"
     if name == "python":
         return batch_script.queueing_advice(["--", name, *arguments])
@@ -208,9 +214,15 @@ def _filled(row: OtherCommand, arguments: Sequence[str]) -> tuple[str, str]:
     own = [one for one in arguments if one not in ("-c", "--config")]
     words = row.here.split()
     places = [word for word in words if word in _PLACES]
-    if len(own) != 1 or own[0].startswith("-") or batch_script.is_script(own[0]) or len(places) != 1:
+    if (
+        row.keeps_place
+        or len(own) != 1
+        or own[0].startswith("-")
+        or batch_script.is_script(own[0])
+        or len(places) != 1
+    ):
         return row.here, row.note
-    if own[0].endswith(_CONFIGS) and places != ["CONFIG"]:
+    if batch_script.is_config(own[0]) and places != ["CONFIG"]:
         return row.here, row.note  # a config is no package
     return " ".join(shlex.quote(own[0]) if word == places[0] else word for word in words), row.note
 
@@ -224,7 +236,9 @@ def option_hint(option: str, arguments: Sequence[str], command: click.Command) -
         arguments: All arguments of the command.
         command: The command.
     """
-    scripts = [at for at, one in enumerate(arguments) if batch_script.is_script(one)]
+    row = other_options.find_row(option, command)
+    value = other_options.value_after(option, arguments) if row is not None and row.example else None
+    scripts = [at for at, one in enumerate(arguments) if batch_script.is_script(one) and one != value]
     if scripts and command.name in ("run", "submit", "check"):
         typed = arguments[scripts[0] :]
         found = other_options.translate_options(arguments, other_options.load_command("submit"))

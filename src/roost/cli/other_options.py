@@ -74,7 +74,6 @@ OTHER_OPTIONS = {
         OtherOption(("--trainer.devices",), "--gpus VALUE", "", "2", option_values.whole_number),
         OtherOption(("--trainer.strategy",), "--strategy VALUE", "", "ddp", option_values.strategy),
         OtherOption(("--fast_dev_run", "--trainer.fast_dev_run"), "roost check CONFIG"),
-        OtherOption(("--dry-run", "--dry_run", "--dryrun", "--test-only"), "--check"),
         OtherOption(("--dry-run", "--dry_run", "--dryrun", "--test-only"), "roost check CONFIG"),
         OtherOption(("--print_config",), "--print-config"),
         OtherOption(("--print_config",), "roost run CONFIG --print-config"),
@@ -212,6 +211,20 @@ OTHER_OPTIONS = {
         ),
     ),
     "slurm": (
+        OtherOption(
+            ("-S", "--sort", "--sort-by", "--order-by"),
+            "sort:VALUE",
+            "a word of the query; sort:-KEY is descending",
+            "valid/loss",
+            commands=("ls",),
+        ),
+        OtherOption(
+            ("--where", "--filter", "--query"),
+            "VALUE",
+            "the query is written without an option",
+            "valid/loss<1",
+            commands=("ls",),
+        ),
         OtherOption(("--me",), "", "leave it out: `--user NAME` is another one", commands=("tasks",)),
         OtherOption(("-t", "--states"), "--state VALUE", "", "running", str.lower, ("tasks",)),
         OtherOption(("-j", "--job", "--jobs"), "roost why VALUE", "", "12", commands=("tasks",)),

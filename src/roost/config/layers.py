@@ -518,6 +518,8 @@ def _parse_override(text: str, values: Values, contract: Contract) -> Layer:
     if sign == "~":
         return Layer(_COMMAND_LINE, {}, removed=path)
     made: Any = _parse_value(value, key)
+    if contract is Contract.NATIVE:
+        _check_replaced_section(path, values, made)
     for name in reversed(path):
         made = {name: made}
     return Layer(_COMMAND_LINE, made)
@@ -605,6 +607,20 @@ def _check_sections(path: Key, values: Values) -> None:
             raise ConfigError(
                 "is not a section", setting=outer, received=around, where=_COMMAND_LINE, fix=fix
             )
+
+
+def _check_replaced_section(path: Key, values: Values, value: Any) -> None:
+    """Refuses a text or number for a section of the user's own, whose keys the code reads: in Hydra it would
+    select a file. The settings' own sections are checked by their types."""
+    section = _value_at(values, path)
+    is_single = isinstance(value, str | int | float) and not isinstance(value, bool)
+    is_reference = isinstance(value, str) and value.startswith("${")
+    if path[0] in settings.setting_names() or not isinstance(section, Mapping) or not section:
+        return
+    if is_single and not is_reference:
+        key, first = ".".join(path), next(iter(section))
+        fix = f"set one of its keys, as {key}.{first}=..., or remove it first: ~{key} +{key}={value}"
+        raise ConfigError("is a section", setting=key, received=value, where=_COMMAND_LINE, fix=fix)
 
 
 def _refuse_hydra_sign(text: str, values: Values, contract: Contract) -> None:

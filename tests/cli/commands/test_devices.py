@@ -129,7 +129,7 @@ def test_what_tasks_have_of_the_host(messages: Messages) -> None:
         "memory_used_mb": 16 * 1024, "total_memory_mb": 64 * 1024,
     }  # fmt: skip
     row = _host_row(HostStatus(**usual))  # type: ignore[arg-type]
-    assert row == ["host", "16 cores", "16.0 GB", "64.0 GB", "25%", "", "", ""]
+    assert row == ["host", "16 cores", "16.0 GB", "64.0 GB", "load 4.0", "", "", ""]
     given = {
         **usual,
         "cores_given": 6,

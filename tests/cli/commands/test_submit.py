@@ -60,6 +60,15 @@ def test_a_sweep_is_a_count_and_the_first_ones(here: Lab, capsys: pytest.Capture
     assert {(task.need.cards, task.most_parallel) for task in tasks} == {(0, 2)}
 
 
+def test_the_fix_of_a_sweep_has_all_its_values(here: Lab) -> None:
+    project(here.folder / "p")
+    for key in ("lr", "+lr"):
+        with pytest.raises(ConfigError) as refused:
+            submit("p/config.yaml", f"{key}=1e-3,2e-3", "seed=0..1")
+        assert "write optimizers.main.lr=1e-3,2e-3, or" in str(refused.value.fix)
+    assert here.tasks() == []
+
+
 def test_so_many_tasks_are_asked_about(
     here: Lab, monkeypatch: pytest.MonkeyPatch, messages: Messages
 ) -> None:
@@ -233,6 +242,8 @@ def test_a_package_whose_name_looks_like_a_setting_goes_on(here: Lab) -> None:
             r"submit --begin \+2h --retry 2 -DDP -- python",
         ),
         (["--retry", "2", "-CPU", "python", "fail.py"], UsageError, "submit --begin .* -CPU -- python fail"),
+        (["-cn", "small", "a=1"], NotFound, r"-c small\.yaml"),
+        (["fork", "runs/a", "seed=3"], UsageError, "roost fork runs/a seed=3`.*submit continue"),
     ],
 )
 def test_misuse(here: Lab, typed: list[str], error: type[RoostError], said: str, messages: Messages) -> None:

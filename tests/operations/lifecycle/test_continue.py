@@ -89,6 +89,20 @@ def test_what_is_written_down(tmp_path: Path) -> None:
     assert (made.path / "_desc: on").is_file()
 
 
+def test_what_is_left_behind_by_an_older_checkpoint(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs", state="stopped")
+    first, *_, newest = made.store().lineage()
+    (note,) = (one for one in begun(made, checkpoint=first.id).notes if "left behind" in one)
+    assert f"steps {first.step + 1} to {newest.step} are left behind" in note
+    assert f"`roost fork {made.path} -c {first.id}`" in note
+
+
+def test_nothing_is_left_behind_by_the_newest_checkpoint(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs", state="stopped")
+    newest = made.store().lineage()[-1].id
+    assert not any("left behind" in one for one in begun(made, checkpoint=newest).notes)
+
+
 def test_what_needs_force(tmp_path: Path) -> None:
     made = package(tmp_path / "runs", state="stopped")
     with pytest.raises(Refused, match=r"model\.features: 8 -> 9"):

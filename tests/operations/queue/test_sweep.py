@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from roost.base.errors import UsageError
-from roost.operations.queue.sweep import covering_combinations, expand, label, varied_keys
+from roost.base.errors import ConfigError, UsageError
+from roost.config import layers
+from roost.operations.queue.sweep import covering_combinations, expand, label, varied_keys, with_all_values
 from tests.messages import Messages
 
 
@@ -94,3 +95,23 @@ def test_labels_are_plain_names() -> None:
     two = ["optimizers.a.lr=1,2", "optimizers.b.lr=3,4"]
     assert label(two, expand(two)[-1]) == "optimizers.a.lr-2_optimizers.b.lr-4"
     assert label(["x=1", "~y"], ("x=1", "~y")) == ""
+
+
+@pytest.mark.parametrize(
+    ("typed", "written"),
+    [
+        (["seed=0.001,2", "lr=1e-3,2e-3"], "write optimizers.main.lr=1e-3,2e-3, or"),
+        (["epochs=4..6"], "write max_epochs=4..6, or"),
+        (["optimizer.lr=1,2"], "did you mean optimizers.main.lr=1,2?"),
+        (["depth=3,4", "seed=0..4"], "use +depth=3,4 to add it"),
+        (["lr=1e-3", "seed=0..4"], "write optimizers.main.lr=0.001, or"),
+    ],
+)
+def test_the_fix_of_an_error_keeps_all_values(typed: list[str], written: str) -> None:
+    values = {"max_epochs": 1, "optimizers": {"main": {"class": "torch.optim.SGD", "lr": 0.1}}, "seed": 0}
+    combination = expand(typed)[0]
+    with pytest.raises(ConfigError) as caught:
+        layers.apply_overrides(values, combination)
+    error = with_all_values(caught.value, typed, combination)
+    assert written in str(error.fix) and error.where == "command line"
+    assert error.detail == caught.value.detail

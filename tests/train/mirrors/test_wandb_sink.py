@@ -49,7 +49,7 @@ def test_its_files_hold_every_value(tmp_path: Path, capfd: pytest.CaptureFixture
     feed_of(tmp_path).close("finished")
     found = logged_values(of_wandb(tmp_path / "mirrors"))
     assert _text(found) == _text(by_step(folded(tmp_path))) and list(found) == [10, 20, 30]
-    assert capfd.readouterr().out == ""
+    assert capfd.readouterr().out.count("\n") == 1, "only where the files are"
 
 
 def test_what_a_session_of_the_same_second_wrote_is_not_sent_again(tmp_path: Path) -> None:
@@ -63,6 +63,15 @@ def test_what_a_session_of_the_same_second_wrote_is_not_sent_again(tmp_path: Pat
     session(tmp_path, 3, 10, [20, 30])
     feed_of(tmp_path).close("finished")
     assert [one["_step"] for one in of_wandb(tmp_path / "mirrors")] == [10, 20, 30]
+
+
+def test_a_session_says_that_it_is_written_offline(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    session(tmp_path, 1, 0, [10])
+    feed_of(tmp_path).close("finished")
+    (line,) = (one for one in capfd.readouterr().out.splitlines() if "written offline" in one)
+    advised, online = line.split("`")[1], line.rpartition("; ")[2]
+    assert sorted(tmp_path.parent.glob(str(Path(advised.split()[2]).relative_to(tmp_path.parent))))
+    assert online == "mirrors.wandb.mode=online sends during the run"
 
 
 def test_wandb_sync_takes_its_files_for_one_run(tmp_path: Path) -> None:

@@ -107,7 +107,8 @@ def command(
 ) -> int:
     """Lists the GPUs of this machine, what uses them, and the host; changes how the lab uses them.
 
-    In the row of the host, MODEL are its cores, USED and OF is its memory, and BUSY is its load per core.
+    In the row of the host, MODEL are its cores, USED and OF is its memory, and BUSY is its load: how many
+    processes compute or wait for a core.
 
     A change applies to tasks that start from now on. Running tasks continue.
 
@@ -206,7 +207,7 @@ def _host_row(host: HostStatus) -> list[str]:
         _format_host(host.cores),
         "" if used is None else format_memory(used),
         "" if total is None else format_memory(total),
-        "" if busy is None or not host.cores else f"{busy / host.cores:.0%}",
+        "" if busy is None else f"load {busy:.1f}",
         "",
         f"given to tasks: {given}" if host.cores_given or host.memory_given_mb else "",
         "",

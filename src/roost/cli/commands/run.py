@@ -11,7 +11,7 @@ import click
 
 from roost.base.errors import NotFound, UsageError
 from roost.base.text.suggestions import closest_match
-from roost.cli import batch_script
+from roost.cli import batch_script, option_values
 from roost.cli.options.config_help import ConfigCommand, config_options
 from roost.cli.options.device_option import device_options
 from roost.cli.options.follow_options import follow_or_detach, terminal_options
@@ -124,6 +124,8 @@ def config_and_overrides(
         )
         if str(config).isdecimal():  # -c of Slurm
             fix = f"cores are written --cpus {config}"
+        if str(config) == "n" and arguments and (name := option_values.config_file(arguments[0])):  # Hydra
+            fix = f"write -c {name}"
         raise NotFound("there is no such config", received=str(config), fix=fix)
     return config, arguments
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 import sys
 from collections.abc import Sequence
@@ -114,6 +115,10 @@ def _submit(
         return submit_command(typed, requested, name=options["name"], description=options["description"])
     if arguments[:1] == ("continue",):
         return _submit_continue((*arguments[1:], *overrides), options, requested)
+    if arguments[:1] == ("fork",) and not Path("fork").exists():
+        typed_fork = shlex.join(["roost", *arguments])
+        fix = f"type `{typed_fork}`; its later sessions are queued by `roost submit continue`"
+        raise UsageError("a fork starts at once and is not queued", fix=fix)
     _require_absent(options, ["force", "trust"], "a new run")
     from roost.cli.commands.run import config_and_overrides
     from roost.operations.queue.submit import SubmitRequest, submit

@@ -155,6 +155,7 @@ class NextSession:
         """Prepares the package for the session (its links and its description); returns notes for the
         user."""
         notes = [
+            *_branch_notes(self.package, self.checkpoint),
             *_dropped_override_notes(self.package),
             *_change_notes(self._gate),
             *_code_notes(self.package, self.project),
@@ -241,6 +242,22 @@ def previous_device(package: PackageFolder) -> str:
     """Returns the device that the newest session in effect requested."""
     devices = [session.request.get("device") for session in sessions.in_effect(package.path)]
     return str(next(filter(None, reversed(devices)), "auto"))  # a Python program requests none
+
+
+def _branch_notes(package: PackageFolder, id: int | None) -> list[str]:
+    """Returns a note if a session starts from a checkpoint before the newest one: what was trained after it
+    is no part of the run from then on."""
+    newest = run_limits.newest_checkpoint(package)
+    if id is None or newest is None:
+        return []
+    start = checkpoint.read_manifest(package.store().path(id))
+    if start.step >= newest.step:
+        return []
+    return [
+        f"steps {start.step + 1} to {newest.step} are left behind: the run goes on from checkpoint {id} of "
+        f"step {start.step}; `roost fork {shlex.quote(str(package.path))} -c {id}` trains from there in a "
+        "new package instead, and leaves this one as it is"
+    ]
 
 
 def _dropped_override_notes(package: PackageFolder) -> list[str]:

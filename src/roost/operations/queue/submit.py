@@ -13,7 +13,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from roost.base import durable
-from roost.base.errors import Refused, UsageError
+from roost.base.errors import ConfigError, Refused, UsageError
 from roost.base.interval import parse_duration
 from roost.base.system import state_folder
 from roost.config import layers
@@ -191,7 +191,10 @@ def _prepare(request: SubmitRequest, report: Callable[[str], None]) -> list[Prep
     files, prepared = layers.load_files(request.config, tuning=request.tuning), list[PreparedTask]()
     for overrides in combinations:
         like = prepared[0].plan if prepared else None
-        prepared.append(_prepare_one(request, overrides, files.config(overrides), like))
+        try:
+            prepared.append(_prepare_one(request, overrides, files.config(overrides), like))
+        except ConfigError as error:
+            raise sweep.with_all_values(error, request.overrides, overrides) from error
         report(f"{len(prepared)} of {len(combinations)} tasks checked")
     if len(combinations) == 1 and not request.with_suffix:
         require_unused_name(prepared[0].plan.root, request.name)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 import math
 import re
+import shlex
 from collections.abc import Collection, Sequence
 
-from roost.base.errors import UsageError
+from roost.base.config_files import parse_scalar
+from roost.base.errors import ConfigError, UsageError
 
 _RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)")
 _NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
@@ -80,6 +82,25 @@ def label(overrides: Sequence[str], combination: Sequence[str]) -> str:
     found = [(named[key], value) for one, _, value in pairs if (key := one.lstrip("+")) in named]
     # Replaces characters that a shell or roost's command line would not read as part of a name.
     return "_".join("-".join(_NOT_NAME_CHARS.sub("_", text).strip("_") for text in pair) for pair in found)
+
+
+def with_all_values(error: ConfigError, overrides: Sequence[str], combination: Sequence[str]) -> ConfigError:
+    """Returns the error of one combination with a fix for the whole sweep: a setting that the fix writes with
+    the combination's value has all values of the override that the error is about, as typed.
+
+    Args:
+        error: The error.
+        overrides: As for `expand`.
+        combination: One result of `expand`.
+    """
+    fix = error.fix or ""
+    for override, one in zip(overrides, combination, strict=True):
+        value, text = one.partition("=")[2], override.partition("=")[2]
+        if value != text and re.search(rf"(?<![\w.]){re.escape(_key(one))}(?![\w.])", error.message):
+            written = "|".join(map(re.escape, (value, str(parse_scalar(value)))))
+            given = f"={shlex.quote(text)}".replace("\\", r"\\")
+            fix = re.sub(rf"=(?:{written})(?=[\s,`?]|$)", given, fix)
+    return ConfigError(error.detail, setting=error.setting, where=error.where, fix=fix or None)
 
 
 def _key(override: str) -> str:

@@ -6,6 +6,7 @@ import html
 import json
 import os
 import secrets
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,10 @@ class WandbSink:
         )
         if mode == "online":
             position = SinkPosition(self._run.starting_step - 1)
+        if mode == "offline":
+            files = f"{shlex.quote(str(self._folder / 'wandb'))}/offline-run-*"
+            online = "" if mode != self._settings.mode else "; mirrors.wandb.mode=online sends during the run"
+            print(f"mirror wandb: written offline; `wandb sync {files}` sends it{online}", flush=True)
         self._last_old_step = position.step
         return position
 
