@@ -322,6 +322,8 @@ def _next_action(package: PackageFolder, session: Session, shown: str) -> str:
             f"to continue: fix the package's copy of the code, {_failing_file(package, session, shown)}, "
             f"then roost continue {shown} --force; or fix the project and start a new run"
         )
+    if package.kept_ids():
+        return "its checkpoints are gone: restore them, or start a new run with `roost run`"
     return (
         "no checkpoint yet: fix the project and `roost run` it again; "
         f"to change only a setting: roost continue {shown} KEY=VALUE"
