@@ -178,6 +178,7 @@ def next_session(package: PackageFolder, request: ContinueRequest) -> NextSessio
     """
     require_runner(package)
     package_schema.require_folders(package)
+    package_schema.require_session_files(package)
     if not checkpoint.ids(package.checkpoints):
         package.store().refuse_restart_from_zero(package.kept_ids())
     found = resume_gate.check(package, request.overrides)
