@@ -74,6 +74,23 @@ def test_a_failed_run(tmp_path: Path) -> None:
     assert "ValueError: no good" in roost("ls", tmp_path / "p").stdout
 
 
+def test_overrides_that_hold_no_longer_are_typed_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = package(tmp_path / "runs", state="stopped")
+    number = session(made, "failed", reason="host_memory", error="out of host memory", exit_code=1)
+    request = made.path / "sessions" / f"{number}.request.json"
+    given = ["max_epochs=12", "checkpoint.best=[a, b]"]
+    request.write_text(json.dumps({**json.loads(request.read_text()), "overrides": given}))
+    assert live_run.watch(running_session(made, number), live_run.stop_or_end, "") == 1
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("after fixing the cause: roost continue ")
+    assert last.endswith(" max_epochs=12 'checkpoint.best=[a, b]'")
+    (made.path / "records" / f"{number}.jsonl").touch()  # it had begun: they hold
+    assert live_run.watch(running_session(made, number), live_run.stop_or_end, "") == 1
+    assert "max_epochs=12" not in capsys.readouterr().err.splitlines()[-1]
+
+
 @pytest.mark.soak
 def test_what_is_mended_after_a_failure_is_the_packages_own_code(tmp_path: Path) -> None:
     config = project(tmp_path / "p", max_epochs="2", log_every="1")

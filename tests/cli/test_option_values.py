@@ -29,6 +29,29 @@ def test_a_time_limit_keeps_its_meaning(typed: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize(
+    ("typed", "here"),
+    [("now+1hour", "+1h"), ("now+60", "+60s"), ("now+2days", "+2d"), ("+2h", "+2h"), ("22:30", "22:30"),
+     ("tomorrow 08:00", "'tomorrow 08:00'")],
+)  # fmt: skip
+def test_a_begin_time_is_one_of_here(typed: str, here: str) -> None:
+    assert option_values.begin(typed) == here
+
+
+def test_memory_of_cores_is_multiplied() -> None:
+    assert [option_values.memory_times(*one) for one in (("4G", 4), ("512", 2), ("4G", 0), ("x", 2))] == [
+        "16GB",
+        "1024MB",
+        None,
+        None,
+    ]
+
+
+def test_a_task_may_have_no_cards() -> None:
+    found = [option_values.card_count_of_task(one) for one in ("0", "gpu:0", "gpu:a100:0", "10", "gpu:20")]
+    assert found == ["0", "0", "0", "10", "20"]
+
+
+@pytest.mark.parametrize(
     ("translate", "typed"),
     [
         (option_values.memory, "0"),  # of Slurm: all memory of the node
@@ -43,6 +66,14 @@ def test_a_time_limit_keeps_its_meaning(typed: str, seconds: float) -> None:
         (option_values.strategy, "deepspeed"),
         (option_values.precision, "fp8"),
         (option_values.card_count, "0"),
+        (option_values.duration, "00:00"),
+        (option_values.duration, "0-0"),
+        (option_values.begin, "2099-01-01T00:00"),
+        (option_values.begin, "midnight"),
+        (option_values.own_priority, "TOP"),
+        (option_values.own_priority, "4294967294"),
+        (option_values.package_name, "-x"),
+        (option_values.package_name, "a/b"),
     ],
 )
 def test_a_value_without_a_counterpart_has_none(translate: object, typed: str) -> None:

@@ -89,7 +89,11 @@ def test_an_unknown_word_has_no_answer() -> None:
         ("test runs/a", "roost show runs/a"),
     ],
 )
-def test_the_options_and_the_program_are_translated(typed: str, advised: str) -> None:
+def test_the_options_and_the_program_are_translated(
+    typed: str, advised: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "job.sh").touch()
     name, *arguments = shlex.split(typed)
     assert f"type `{advised}`" in str(other_commands.command_hint(name, arguments))
 
@@ -101,7 +105,11 @@ def test_no_command_that_does_not_measure_is_advised_for_measuring() -> None:
 
 
 @pytest.mark.parametrize("name", ["run", "submit", "check"])
-def test_an_option_of_a_script_queues_the_script(name: str) -> None:
+def test_an_option_of_a_script_queues_the_script(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").touch()
     command = find(name)
     hint = other_commands.option_hint("--lr", ["train.py", "--lr", "0.1"], command)
     assert hint == "type `roost submit -- python train.py --lr 0.1`"

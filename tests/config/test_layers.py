@@ -300,7 +300,7 @@ BASE: dict[str, Any] = {
      ("optimizers.main.max_grad_norm=1", "optimizers.main.max_grad_norm", 1), ("seed= no ", "seed", "no"),
      ("+model.name=a=b", "model.name", "a=b"), ("+model.width=7", "model.width", 7), ("+n.x=1", "n.x", 1),
      ("+new.deep.key={a: 1}", "new.deep.key.a", 1), ("model={width: 5}", "model.layers", [1, 2]),
-     ("seed=", "seed", "")],
+     ("+model={name: x}", "model.name", "x"), ("n={a: 1}", "n.a", 1), ("seed=", "seed", "")],
 )  # fmt: skip
 def test_overrides(override: str, key: str, value: object) -> None:
     found: Any = apply_overrides(BASE, [override])
@@ -371,6 +371,11 @@ def test_overrides_apply_in_order_and_leave_the_old_values() -> None:
         ("++model.width=3", None, ["write model.width=3"]),
         ("++width=3", None, ["+width=3"]),
         ("++model", None, ["+a.b=c", "~a.b"]),
+        ("model={features:9}", "model", ["'{features: 9}'"]),
+        ("+model={inner: [{lr:1e-3}]}", "model", ["'{lr: 1e-3}'"]),
+        ("optimizers.main={lr:1e-3}", "optimizers.main", ["'{lr: 1e-3}'"]),
+        ("model={widht: 9}", None, ["'model.widht'", "'model.width'", "+model.widht=9"]),
+        ("optimizers={main: {momentum: 0.9}}", None, ["+optimizers.main.momentum=0.9"]),
     ],
 )
 def test_bad_overrides(override: str, setting: str | None, facts: list[str], messages: Messages) -> None:

@@ -116,3 +116,10 @@ def test_it_holds_the_lock_and_nothing_of_the_start(session: Session) -> None:
     assert len(pipes) == 2, "its stdin and stderr, whose other ends are closed"
     child.send_signal(signal.SIGQUIT)
     assert child.wait(20) == 130
+
+
+def test_a_seal_that_cannot_be_written_is_a_line_of_the_output(session: Session) -> None:
+    seal = session.folder / "sessions" / "1.seal.json"
+    (seal / "in the way").mkdir(parents=True)
+    session.end_spec(session.spec("end('succeeded', 0)")._replace(seal=str(seal)))
+    assert "no digests of this session could be written for `roost verify`" in session.output.read_text()

@@ -25,6 +25,9 @@ MAX_BYTES = 10 * 2**20
 MAX_NODES = 1_000_000
 """Values in one file; values that aliases repeat count each time."""
 MAX_DEPTH = 64
+MAX_DIGITS = 3500
+"""Characters of a number. Python neither reads nor writes one of more than 4,300 decimal digits, which is 3,571
+in hexadecimal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,12 +135,19 @@ def _read_text(path: Path, display_name: str) -> str:
 # --- scalars of the YAML 1.2 core schema --------------------------------------------------------------
 
 
+def _check_length(text: str) -> None:
+    if len(text) > MAX_DIGITS:
+        raise ValueError(f"{text[:12]}… is too long for a number: {len(text):,} characters")
+
+
 def _integer(text: str) -> int:
+    _check_length(text)
     bases = {"0o": 8, "0x": 16}
     return int(text, bases[text[:2]]) if text[:2] in bases else int(text)
 
 
 def _float(text: str) -> float:
+    _check_length(text)
     value = float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
     if math.isinf(value) and "inf" not in text.lower():
         raise ValueError(f"{text} is too large for a number")
@@ -163,13 +173,17 @@ _TAG = "tag:yaml.org,2002:"
 
 
 def _plain_value(text: str, where: object) -> Any:
-    for pattern, make in _CORE.values():
+    for name, (pattern, _) in _CORE.items():
         if pattern.fullmatch(text):
-            try:
-                return make(text)
-            except ValueError as error:
-                raise ConfigError(f"a number cannot be read: {error}", where=where) from None
+            return _core_value(name, text, where)
     raise AssertionError("the pattern of texts matches everything")
+
+
+def _core_value(name: str, text: str, where: object) -> Any:
+    try:
+        return _CORE[name][1](text)
+    except ValueError as error:
+        raise ConfigError(f"a number cannot be read: {error}", where=where) from None
 
 
 def _tagged_value(tag: str, text: str, where: object) -> Any:
@@ -178,7 +192,7 @@ def _tagged_value(tag: str, text: str, where: object) -> Any:
         raise _tag_error(tag, where)
     if not _CORE[name][0].fullmatch(text):
         raise ConfigError(f"the tag !!{name} does not fit", received=text, where=where)
-    return text if name == "str" else _CORE[name][1](text)
+    return text if name == "str" else _core_value(name, text, where)
 
 
 def _tag_error(tag: str, where: object) -> ConfigError:
@@ -348,7 +362,7 @@ def _read_json(text: str, location: Callable[[int], object]) -> tuple[Any, dict[
     try:
         # The standard module decides what is JSON; the scanner may then assume that the text is well-formed.
         json.dumps(
-            json.loads(text), ensure_ascii=False
+            json.loads(text, parse_int=_integer), ensure_ascii=False
         ).encode()  # half of a surrogate pair could not be saved
         return scanner.value(0, ())[0], scanner.lines
     except json.JSONDecodeError as error:

@@ -3,11 +3,13 @@ its ``#SBATCH`` lines."""
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from roost.base.errors import UsageError
+from roost.base import safe_read
+from roost.base.errors import ConfigError, NotFound, RoostError, UsageError
 
 _PROGRAMS = {".py": "python", ".sh": "bash", ".bash": "bash", ".slurm": "bash", ".sbatch": "bash"}
 """The program that runs a script, by suffix."""
@@ -32,8 +34,11 @@ def queueing_advice(arguments: Sequence[str]) -> str:
     Args:
         arguments: As typed: options of another tool, then the script or the program with its arguments.
     """
-    from roost.cli.other_options import format_hint
+    from roost.cli.other_options import format_hint, load_command, translate_options
 
+    program = translate_options(arguments, load_command("submit")).rest[:1]
+    if program and is_script(program[0]) and not os.path.lexists(program[0]):
+        return f"there is no file {program[0]}"
     return format_hint(*command_line("submit", arguments))
 
 
@@ -54,17 +59,19 @@ def command_line(name: str, arguments: Sequence[str], *, own: Sequence[str] = ()
     if is_config(program[0]) and name != "submit":
         return command_line("submit", arguments, own=own)  # the other commands take only programs
     if is_script(program[0]):
-        if directives := _directives(Path(program[0])):
+        directives, unread = _directives(Path(program[0]))
+        if directives or unread:
             found = translate_options(arguments, command, before=directives)
             notes = [f"its {_DIRECTIVE} lines are comments here"]
+        notes += [f"a quote is open in the line {line!r}" for line in unread]
         program = [_PROGRAMS[Path(program[0]).suffix], *program]
     notes += [f"there is nothing like {' '.join(found.left_out)}"] if found.left_out else []
     program = program if is_config(program[0]) else ["--", *program]
     return shlex.join(["roost", name, *found.words, *own, *program]), "; ".join(notes)
 
 
-def script_error(script: str, arguments: Sequence[str], *, own: Sequence[str] = ()) -> UsageError:
-    """Returns the error for a script in the place of a config.
+def script_error(script: str, arguments: Sequence[str], *, own: Sequence[str] = ()) -> RoostError:
+    """Returns the error for a script in the place of a config: that there is none, or how to queue it.
 
     Args:
         script: As typed.
@@ -73,6 +80,11 @@ def script_error(script: str, arguments: Sequence[str], *, own: Sequence[str] = 
     """
     from roost.cli.other_options import format_hint
 
+    if not Path(script).exists():
+        fix = "name a config, or a script that exists after `roost submit --`"
+        return NotFound("there is no such file", received=script, fix=fix)
+    if not Path(script).is_file():  # a FIFO, a device
+        return ConfigError(f"{script} is not a file", fix="name a config: a file .yaml, .yml or .json")
     return UsageError(
         "is a program and no config",
         setting="CONFIG",
@@ -82,14 +94,16 @@ def script_error(script: str, arguments: Sequence[str], *, own: Sequence[str] = 
     )
 
 
-def _directives(script: Path) -> list[list[str]]:
-    """Returns the words of each ``#SBATCH`` line of a script; none if it cannot be read."""
+def _directives(script: Path) -> tuple[list[list[str]], list[str]]:
+    """Returns the words of each ``#SBATCH`` line of a script, and the lines in which a quote is open; none if
+    it cannot be read."""
     try:
-        with script.open(errors="replace") as file:
+        with open(safe_read.open_fd(script), errors="replace") as file:
             text = file.read(_MAX_CHARACTERS)
     except OSError:
-        return []
+        return [], []
     lines: list[list[str]] = []
+    unread: list[str] = []
     for line in text.splitlines():
         if line.strip() and not line.startswith("#"):
             break  # as in Slurm: those after the first command are not read
@@ -97,5 +111,5 @@ def _directives(script: Path) -> list[list[str]]:
             try:
                 lines.append(shlex.split(line.removeprefix(_DIRECTIVE), comments=True))
             except ValueError:  # an open quote
-                continue
-    return lines
+                unread.append(line)
+    return lines, unread

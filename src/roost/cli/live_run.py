@@ -4,6 +4,7 @@ it."""
 from __future__ import annotations
 
 import re
+import shlex
 import signal
 import sys
 from collections.abc import Iterable
@@ -316,15 +317,24 @@ def _next_action(package: PackageFolder, session: Session, shown: str) -> str:
         )
     if checkpoint.ids(package.checkpoints):
         if session.recorded.reason not in ("exception", OUT_OF_MEMORY):
-            return f"after fixing the cause: roost continue {shown}"
+            return f"after fixing the cause: roost continue {shown}{_dropped_overrides(package, session)}"
         return (
             f"to continue: fix the package's copy of the code, {_failing_file(package, session, shown)}, "
             f"then roost continue {shown} --force; or fix the project and start a new run"
         )
+    if package.kept_ids():
+        return "its checkpoints are gone: restore them, or start a new run with `roost run`"
     return (
         "no checkpoint yet: fix the project and `roost run` it again; "
         f"to change only a setting: roost continue {shown} KEY=VALUE"
     )
+
+
+def _dropped_overrides(package: PackageFolder, session: Session) -> str:
+    """Returns the overrides to type again, because the session failed before its first step."""
+    if session.number in [one.number for one in sessions.in_effect(package.path)]:
+        return ""
+    return "".join(f" {terminal.escape_text(shlex.quote(one))}" for one in session.request.overrides)
 
 
 _MISFIT_ERROR = "the checkpoint does not fit"

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import re
 import shlex
+import time
 from pathlib import Path
 
-from roost.base.errors import ConfigError
+from roost.base.errors import ConfigError, UsageError
 from roost.devices.device_types import REQUESTABLE
 
 
@@ -25,6 +26,11 @@ def card_count(text: str) -> str | None:
     return whole_number(counts[-1] if counts else "1")
 
 
+def card_count_of_task(text: str) -> str | None:
+    """As `card_count`; a task may also have none: ``0``, ``gpu:0``."""
+    return "0" if re.fullmatch(r"(\w+:)*0", text) else card_count(text)
+
+
 def memory(text: str) -> str | None:
     """A size in Slurm's units: MB without one, or K, M, G, T."""
     found = re.fullmatch(r"(\d{1,9})([KMGT]?)B?", text, re.IGNORECASE)
@@ -36,20 +42,41 @@ def memory(text: str) -> str | None:
     )
 
 
+def memory_times(text: str, count: int) -> str | None:
+    """A size in Slurm's units for each of ``count`` cores or cards, as the size for all of them."""
+    found = re.fullmatch(r"(\d{1,9})(\D?B?)", text)
+    return None if found is None else memory(f"{int(found[1]) * count}{found[2]}")
+
+
 def duration(text: str) -> str | None:
     """A time limit of Slurm, where a number alone is minutes."""
     from roost.base.interval import parse_duration
 
     if found := re.fullmatch(r"(\d+)-(\d+)(?::(\d\d))?", text):
         days, hours, minutes = found.groups()
-        return f"{days}d{hours}h" + (f"{minutes}m" if minutes else "")
-    if found := re.fullmatch(r"(\d+):(\d\d)", text):
-        return f"{found[1]}m{found[2]}s"
-    if text.isdecimal():
-        return f"{text}min" if int(text) else None
+        text = f"{days}d{hours}h" + (f"{minutes}m" if minutes else "")
+    elif found := re.fullmatch(r"(\d+):(\d\d)", text):
+        text = f"{found[1]}m{found[2]}s"
+    elif text.isdecimal():
+        text = f"{text}min"
     try:
         parse_duration(text, setting="")
     except ConfigError:
+        return None
+    return shlex.quote(text)
+
+
+def begin(text: str) -> str | None:
+    """``now+1hour`` is ``+1h``; a number alone is seconds."""
+    from roost.operations.queue.resources import check_begin, parse_begin
+
+    units = {"": "s", "second": "s", "minute": "min", "hour": "h", "day": "d"}
+    if found := re.fullmatch(r"now\+(\d+)(|second|minute|hour|day)s?", text.lower()):
+        text = f"+{found[1]}{units[found[2]]}"
+    now = time.time()
+    try:
+        check_begin(parse_begin(text, now=now), now)
+    except UsageError:
         return None
     return shlex.quote(text)
 
@@ -98,6 +125,21 @@ def precision(text: str) -> str | None:
 def priority(text: str) -> str | None:
     """A niceness: the higher, the later."""
     return str(-int(text)) if re.fullmatch(r"-?\d{1,6}", text) else None
+
+
+def own_priority(text: str) -> str | None:
+    """A priority as it is here. The words and the sizes of Slurm's have no counterpart."""
+    return text if re.fullmatch(r"[-+]?\d{1,6}", text) else None
+
+
+def package_name(text: str) -> str | None:
+    """A name that a package's folder may have."""
+    from roost.package.package_name import checked_name
+
+    try:
+        return shlex.quote(checked_name(text))
+    except UsageError:
+        return None
 
 
 def sweep_values(text: str) -> str | None:

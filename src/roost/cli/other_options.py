@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import importlib
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -231,7 +231,11 @@ OTHER_OPTIONS = {
         OtherOption(("-o", "-O", "-f", "--format", "--Format"), "--json", "", "%i", commands=("tasks",)),
         OtherOption(("-a",), "--all", commands=("tasks",)),
         OtherOption(
-            ("-J", "--job-name", "--run_name", "--run-name", "--exp_name"), "--name VALUE", "", "big"
+            ("-J", "--job-name", "--run_name", "--run-name", "--exp_name"),
+            "--name VALUE",
+            "",
+            "big",
+            option_values.package_name,
         ),
         OtherOption(
             ("-c", "--cpus-per-task", "--cpus-per-gpu"),
@@ -241,9 +245,17 @@ OTHER_OPTIONS = {
             option_values.whole_number,
         ),
         OtherOption(
-            ("--mem", "--mem-per-cpu", "--mem-per-gpu", "--memory"),
+            ("--mem", "--memory"),
             "--host-memory VALUE",
             "of the whole task; the memory of a card is -m of `roost submit`",
+            "8G",
+            option_values.memory,
+            ("submit", "run", "continue"),
+        ),
+        OtherOption(
+            ("--mem-per-cpu", "--mem-per-gpu"),
+            "--host-memory VALUE",
+            "for one core or card; of the whole task here: multiply it by their number",
             "8G",
             option_values.memory,
             ("submit", "run", "continue"),
@@ -261,8 +273,16 @@ OTHER_OPTIONS = {
             "--gpus VALUE",
             "",
             "gpu:2",
+            option_values.card_count_of_task,
+            ("submit",),
+        ),
+        OtherOption(
+            ("--gres", "--gpus", "--gpus-per-node", "--gpus-per-task", "-G"),
+            "--gpus VALUE",
+            "",
+            "gpu:2",
             option_values.card_count,
-            ("submit", "lease"),
+            ("lease",),
         ),
         OtherOption(("--gres",), "--devices VALUE", "", "gpu:2", option_values.card_count),
         OtherOption(
@@ -289,6 +309,7 @@ OTHER_OPTIONS = {
             "1:00:00",
             commands=("submit", "lease"),
         ),
+        OtherOption(("-b",), "--begin VALUE", "", "now+1hour", option_values.begin, _QUEUE),
         OtherOption(
             ("-a", "--array"),
             "roost submit CONFIG VALUE",
@@ -419,6 +440,14 @@ OTHER_OPTIONS = {
 first one that the command can follow counts. An option that is a setting's name need not be listed."""
 
 
+_SAME_NAMES: dict[str, Callable[[str], str | None]] = {
+    "--begin": option_values.begin,
+    "--priority": option_values.own_priority,
+}
+"""The options that both have and whose values differ, with what translates a value."""
+_MEMORY_OF_UNIT = ("--mem-per-cpu", "--mem-per-gpu")
+
+
 def option_names(command: click.Command) -> dict[str, bool]:
     """Returns the options of a command; each with whether it takes a value."""
     found: dict[str, bool] = {}
@@ -547,19 +576,42 @@ def translate_options(
     """
     written: dict[str, list[str]] = {}  # by option: the last one counts
     left_out: list[str] = []
+    typed: dict[str, str | None] = {}
     for line in before:
-        left_out += _translate_line(line, command, written, left_out)
-    rest = _translate_line(arguments, command, written, left_out)
+        left_out += _translate_line(line, command, written, left_out, typed)
+    rest = _translate_line(arguments, command, written, left_out, typed)
+    for name in _MEMORY_OF_UNIT:
+        if (value := typed.get(name)) is None or "--host-memory" not in option_names(command):
+            continue
+        total = option_values.memory_times(value, _num_units(name, written, typed))
+        if total is None:
+            left_out.append(f"{name}={value}")
+        else:
+            written.setdefault("--host-memory", ["--host-memory", total])
     if rest[:1] == ["--"]:
         del rest[0]
     return TranslatedOptions([word for words in written.values() for word in words], left_out, rest)
 
 
+def _num_units(name: str, written: Mapping[str, list[str]], typed: Mapping[str, str | None]) -> int:
+    """Returns by what the memory of one core or card is multiplied; 0 if that is not known."""
+    if name == "--mem-per-gpu":
+        _, number = written.get("--gpus", ["", "0"])
+        return int(number) if number.isdecimal() else 0
+    _, cores = written.get("--cpus", ["", "1"])
+    tasks = next((typed[one] for one in ("-n", "--ntasks", "--ntasks-per-node") if one in typed), "1") or ""
+    return int(cores) * int(tasks) if cores.isdecimal() and tasks.isdecimal() else 0
+
+
 def _translate_line(
-    line: Sequence[str], command: click.Command, written: dict[str, list[str]], left_out: list[str]
+    line: Sequence[str],
+    command: click.Command,
+    written: dict[str, list[str]],
+    left_out: list[str],
+    typed_values: dict[str, str | None],
 ) -> list[str]:
-    """Adds the options at the beginning of a line to those that are written and left out; returns the rest of
-    the line."""
+    """Adds the options at the beginning of a line to those that are written and left out, and to
+    ``typed_values``; returns the rest of the line."""
     known, left = option_names(command), list(line)
     while left and left[0].startswith("-") and left[0] not in ("-", "--"):
         typed = left.pop(0)
@@ -568,15 +620,26 @@ def _translate_line(
         takes_value = bool(row.example) if row is not None else known.get(name, False)
         if takes_value and value is None and left:
             value = left.pop(0)
+        typed_values[name] = value
+        if name in _MEMORY_OF_UNIT and row is not None and row.here:
+            continue  # once the number of cores and cards is known
         if row is not None and row.here and not row.here.startswith("roost ") and _holds(row, value):
             words = shlex.split(row.written(value))
             written[words[0]] = words
-        elif row is None and name in known:
-            written[name] = [name] if value is None else [name, value]
+        elif row is None and name in known and (here := _value_here(name, value)) is not None:
+            written[name] = [name, *here]
         else:
             separator = "=" if name.startswith("--") else " "
             left_out.append(name if value is None else f"{name}{separator}{value}")
     return left
+
+
+def _value_here(name: str, value: str | None) -> list[str] | None:
+    """Returns the value of an option that both have, as words; None if it does not exist here."""
+    if value is None or name not in _SAME_NAMES:
+        return [] if value is None else [value]
+    found = _SAME_NAMES[name](value)
+    return None if found is None else shlex.split(found)
 
 
 def _holds(row: OtherOption, value: str | None) -> bool:

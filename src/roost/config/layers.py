@@ -10,6 +10,7 @@ what the layers below have set (as ``~a.name`` on the command line).
 from __future__ import annotations
 
 import errno
+import json
 import math
 import os
 import re
@@ -518,11 +519,45 @@ def _parse_override(text: str, values: Values, contract: Contract) -> Layer:
     if sign == "~":
         return Layer(_COMMAND_LINE, {}, removed=path)
     made: Any = _parse_value(value, key)
+    _check_colons(made, key, text)
     if contract is Contract.NATIVE:
         _check_replaced_section(path, values, made)
+        if not sign:
+            _check_added_keys(path, made, values)
     for name in reversed(path):
         made = {name: made}
     return Layer(_COMMAND_LINE, made)
+
+
+def _check_colons(value: Any, key: str, text: str) -> None:
+    """Refuses ``{lr:0.1}``, in which YAML sees the key ``lr:0.1`` without a value."""
+    if isinstance(value, list):
+        for one in value:
+            _check_colons(one, key, text)
+    for name, inner in value.items() if isinstance(value, Mapping) else ():
+        if inner is None and ":" in name:
+            first, _, rest = name.partition(":")
+            raise ConfigError(
+                f"the mapping has the key {name!r} and no value for it",
+                setting=key,
+                received=text,
+                where=_COMMAND_LINE,
+                fix=f"write a space after the colon, and quotes: '{{{first}: {rest.strip()}}}'",
+            )
+        _check_colons(inner, key, text)
+
+
+def _check_added_keys(path: Key, value: Any, values: Values) -> None:
+    """Refuses the keys that a mapping adds to a section if an override of each one would be refused."""
+    section = _value_at(values, path)
+    if not isinstance(value, Mapping) or not isinstance(section, Mapping) or not section:
+        return
+    for name, inner in value.items():
+        if name in section:
+            _check_added_keys((*path, name), inner, values)
+        else:
+            written = json.dumps(inner, ensure_ascii=False)
+            _check_native_key((*path, name), values, "", f"={written}")
 
 
 def _native_path(path: Key, values: Values) -> Key:

@@ -278,7 +278,8 @@ class RankProcesses:
             return None
         from roost.supervisor.monitoring.memory_peak import exceeded
 
-        return exceeded(limit_mb, "were killed by the kernel when they requested more")
+        how = "were killed by the kernel when they requested more"
+        return exceeded(limit_mb, how, session_file=self._spec.session_file)
 
     def memory_peak(self) -> CardMemory | None:
         """Returns the card memory of the largest rank; None: no rank has reported it."""

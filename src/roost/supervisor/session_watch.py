@@ -41,7 +41,7 @@ class SessionWatch:
         now = self.next_tick = self._touch_leases_at = time.monotonic()
         self._wall_end = now + limits.wall_seconds if limits.wall_seconds is not None else None
         self._caps = [OutputCap(fd, limits.output_bytes) for fd in output_fds]
-        self._peak = ProcessTreePeak(os.getpid(), limits.host_memory_mb)
+        self._peak = ProcessTreePeak(os.getpid(), limits.host_memory_mb, session_file=spec.session_file)
         # A user at the terminal may pause for any time.
         self._stall: stall_watch.StallWatch | None = None
         if limits.stall_seconds is not None and not spec.terminal:

@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 
-from roost.base.errors import ConfigError, NotFound, Refused, UsageError
+from roost.base.errors import CheckpointError, ConfigError, NotFound, Refused, RoostError, UsageError
+from roost.cli import live_run
 from roost.config import layers
 from roost.operations.lifecycle.continue_ import ContinueRequest, continue_
 from roost.operations.reading.package_schema import DamagedPackage
 from roost.operations.sessions.rank_layout import RankRequest
+from roost.operations.sessions.running_session import running_session
 from roost.operations.sessions.session_request import StartedSession
 from roost.package.package import PackageFolder
 from roost.package.package_draft import prepare_training
@@ -44,6 +46,32 @@ def test_goes_further_than_planned(finished: PackageFolder) -> None:
     assert after.rows[: len(before.rows)] == before.rows and after.rows[-1]["epoch"] == 3
     assert finished.state() == "succeeded"
     os.close(finished.lock())
+
+
+def test_a_package_whose_checkpoints_are_gone_is_refused_before_a_session(
+    finished: PackageFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for path in finished.checkpoints.iterdir():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    before = [one.number for one in finished.sessions()]
+    with pytest.raises(CheckpointError, match=r"had checkpoints .* and has none now"):
+        continue_(ContinueRequest(package=finished.path, overrides=["max_epochs=3"]))
+    assert [one.number for one in finished.sessions()] == before
+    number = session(finished, "failed", error="the package has none now", exit_code=1)
+    live_run.watch(running_session(finished, number), live_run.stop_or_end, "")
+    assert capsys.readouterr().err.splitlines()[-1].startswith("its checkpoints are gone: restore them")
+
+
+@pytest.mark.parametrize("name", ["_output.txt", "progress"])
+def test_a_fifo_in_the_place_of_what_a_session_writes(finished: PackageFolder, name: str) -> None:
+    (finished.path / name).unlink()
+    os.mkfifo(finished.path / name)
+    with pytest.raises(RoostError, match=f"{name} is not a file") as refused:
+        continue_(ContinueRequest(package=finished.path, overrides=["max_epochs=3"]))
+    assert refused.value.fix == "rename it: a session creates a new one"
+    assert len(finished.sessions()) == 1
+    (finished.path / name).rename(finished.path / "aside")
+    begun(finished, overrides=["max_epochs=3"])
 
 
 def test_a_finished_run_has_nothing_to_do(finished: PackageFolder, messages: Messages) -> None:

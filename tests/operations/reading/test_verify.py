@@ -141,6 +141,12 @@ def test_a_damaged_seal_is_no_missing_one(
     messages.check(sorted(set(unsealed)))
 
 
+def test_a_session_without_a_seal_names_what_may_have_happened(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs")
+    reasons = {one.reason for one in verify(made.path) if one.verdict == "unsealed"}
+    assert any("it could not be written (then the end of its output says so)" in one for one in reasons)
+
+
 def test_a_missing_folder_is_named_and_all_the_rest_is_checked(tmp_path: Path) -> None:
     for name in ("sessions", "records", "Checkpoints"):
         made = package(tmp_path / f"without {name}")

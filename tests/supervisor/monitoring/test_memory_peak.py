@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import mmap
 import os
 import subprocess
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from roost.supervisor.monitoring.memory_peak import ProcessTreePeak, resident_kb
+from roost.supervisor.monitoring.memory_peak import ProcessTreePeak, exceeded, resident_kb
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -92,6 +93,16 @@ def test_pages_of_files_do_not_count(tmp_path: Path) -> None:
         peak = ProcessTreePeak(run.pid)
         peak.sample(1.0)
         assert 0 < peak.peak_mb < 64
+
+
+def test_the_advice_is_not_less_than_what_earlier_sessions_took(tmp_path: Path) -> None:
+    file = str(tmp_path / "3.json")
+    assert "--host-memory 150MB" in str(exceeded(100, "x", session_file=file).error)
+    for number, mb in ((1, 400.0), (2, 90.0)):
+        (tmp_path / f"{number}.json").write_text(json.dumps({"peak_tree_memory_mb": mb}))
+    (tmp_path / "1.seal.json").write_text("{}")
+    (tmp_path / "4.json").write_text("torn")
+    assert "--host-memory 600MB" in str(exceeded(100, "x", session_file=file, used_mb=120.0).error)
 
 
 def test_who_is_gone_has_none() -> None:

@@ -103,7 +103,7 @@ def config_and_overrides(
             typed = f"roost {command} {shlex.join(['config.yaml', *arguments])}"
             raise UsageError("no config is named", fix=f"type `{typed}`")
         config, arguments = Path(arguments[0]), arguments[1:]
-    if batch_script.is_script(config.name):
+    if batch_script.is_script(config.name) and not config.is_dir():
         raise batch_script.script_error(str(config), [str(config), *arguments])
     found = _configs(config if config.is_dir() else config.parent)
     if config.is_dir() and not (config / "args.json").is_file():

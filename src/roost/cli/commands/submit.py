@@ -178,7 +178,7 @@ def _require_no_command(config: Path, arguments: Sequence[str]) -> None:
     """Refuses a command that is typed without ``--``: 'no such config' would be misleading."""
     typed = typed_arguments()
     own = typed[: typed.index(arguments[0])] if arguments and arguments[0] in typed else []
-    if batch_script.is_script(config.name):
+    if batch_script.is_script(config.name) and not config.is_dir():
         raise batch_script.script_error(str(config), arguments or [str(config)], own=own)
     if not config.exists() and shutil.which(config):
         what = "is a program and no config; a command is written after --"

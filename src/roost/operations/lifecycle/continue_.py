@@ -80,6 +80,7 @@ def continue_(request: ContinueRequest) -> StartedSession:
     Raises:
         NotFound: There is no such package, checkpoint or project.
         DamagedPackage: A file of the package is not as roost writes it.
+        CheckpointError: The named checkpoint is damaged, or all checkpoints are gone.
         Refused: The package is in use, the change needs ``force``, or this machine lacks the devices.
         ConfigError: An override is wrong.
         UsageError: Options contradict each other.
@@ -171,13 +172,16 @@ def next_session(package: PackageFolder, request: ContinueRequest) -> NextSessio
     nothing is left to train. The caller holds the lock of the package.
 
     Raises:
-        CheckpointError: The named checkpoint is damaged.
+        CheckpointError: The named checkpoint is damaged, or all checkpoints are gone.
         Refused: A change needs ``force``.
         ConfigError: An override is wrong.
         NotFound: There is no such project.
     """
     require_runner(package)
     package_schema.require_folders(package)
+    package_schema.require_session_files(package)
+    if not checkpoint.ids(package.checkpoints):
+        package.store().refuse_restart_from_zero(package.kept_ids())
     found = resume_gate.check(package, request.overrides)
     id = selection.checkpoint_id(package, request.checkpoint)
     if id is not None:

@@ -77,12 +77,13 @@ def task_conditions(options: TaskOptions, *, requested: float | None = None) -> 
         what = f"contradicts {'--retry' if options.retries else '--opportunistic'}, which starts a task again"
         raise UsageError(what, setting="--no-restart", fix="leave out one")
     if begin is not None:
-        _check_begin(begin, now)
+        check_begin(begin, now)
     _check_dependencies(after)
     return TaskConditions(begin, after, after_any)
 
 
-def _check_begin(begin: float, now: float) -> None:
+def check_begin(begin: float, now: float) -> None:
+    """Raises a UsageError for a begin time in the past, or too far in the future; both in Unix seconds."""
     if begin < now - 1:
         what = f"was {format_duration(now - begin)} ago"
         fix = f"leave it out, or {_EXAMPLES}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import stat
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -303,6 +304,22 @@ def require_folders(package: PackageFolder) -> None:
     """
     for damage in missing_folders(package):
         raise damage
+
+
+def require_session_files(package: PackageFolder) -> None:
+    """Checks that a session can write its output and its progress.
+
+    Raises:
+        RoostError: A FIFO, a folder, … is in the place of one.
+    """
+    for path in (package.output, package.progress):
+        try:
+            mode = path.lstat().st_mode
+        except FileNotFoundError:
+            continue
+        if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
+            fix = "rename it: a session creates a new one"
+            raise RoostError(f"{path.name} is not a file", where=package.path, fix=fix)
 
 
 def _folder_damage(package: Path, name: str) -> DamagedPackage | None:

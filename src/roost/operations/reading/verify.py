@@ -221,8 +221,8 @@ def _unsealed_reason(
     if newest.number in seals:
         return _broken_reason(newest.number)
     return (
-        f"session {newest.number} has no seal: an older roost wrote it, its guard was killed, "
-        "or the seal was removed"
+        f"session {newest.number} has no seal: an older roost wrote it, its guard was killed, the seal was "
+        "removed, or it could not be written (then the end of its output says so)"
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import TypeVar
 
@@ -131,6 +131,24 @@ class CheckpointStore:
                 f"no good checkpoint is left: {'; '.join(notes) or ', '.join(lost)}",
                 where=self.folder.parent,
                 fix="start a new run with `roost run`, or restore a good copy of one under its name",
+            )
+
+    def refuse_restart_from_zero(self, kept: Collection[int]) -> None:
+        """Refuses to begin at step 0 if the package had checkpoints and all are gone: the run would be
+        replaced without notice.
+
+        Args:
+            kept: The ids of the checkpoints after the last save.
+
+        Raises:
+            CheckpointError: There were checkpoints.
+        """
+        self._require_some_good([])
+        if kept:
+            raise CheckpointError(
+                f"the package had checkpoints ({', '.join(map(str, sorted(kept)))}) and has none now",
+                where=self.folder.parent,
+                fix="restore them, or start a new run with `roost run`",
             )
 
     def candidates(self) -> list[int]:

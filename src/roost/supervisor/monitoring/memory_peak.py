@@ -5,9 +5,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import re
 import time
 
 from roost.base.system.worker_protocol import OUT_OF_HOST_MEMORY
+from roost.package.session_schema import SessionRecord
 from roost.supervisor.exit_status import SessionOutcome
 from roost.supervisor.processes.process_tree import descendants
 
@@ -16,6 +19,7 @@ _INTERVAL_PER_COST = 1000
 _LEAST_SECONDS, _MOST_SECONDS = 0.5, 10.0
 _LIMITED_INTERVAL_PER_COST, _LIMITED_MOST_SECONDS = 100, 1.0
 """The same where a limit is enforced, which costs more."""
+_RECORD = re.compile(r"\d+\.json")
 _MORE_MEMORY = 1.5
 """A limit that was too small is suggested to be raised by this factor."""
 
@@ -26,6 +30,7 @@ class ProcessTreePeak:
     Args:
         root_pid: The processes below this one count.
         limit_mb: What they may take together; None: no limit.
+        session_file: The record of the session, beside those of earlier ones.
 
     Only what exists nowhere but in memory is counted (private pages and shared memory), not the pages of
     files that the kernel can drop. The sum is an upper bound: a page that several processes share, by a fork
@@ -33,8 +38,9 @@ class ProcessTreePeak:
     run at each sample, so it is read only where the upper bound exceeds the limit.
     """
 
-    def __init__(self, root_pid: int, limit_mb: int | None = None) -> None:
+    def __init__(self, root_pid: int, limit_mb: int | None = None, *, session_file: str = "") -> None:
         self.peak_mb = 0.0
+        self._session_file = session_file
         self._root_pid, self._limit_mb = root_pid, limit_mb
         self._next = 0.0
 
@@ -64,15 +70,34 @@ class ProcessTreePeak:
             return None
         mb, pid = sizes[0]
         how = f"took {used_mb:.0f} MB, the largest (pid {pid}) {mb:.0f} MB"
-        return exceeded(limit_mb, how, used_mb=used_mb)
+        return exceeded(limit_mb, how, session_file=self._session_file, used_mb=used_mb)
 
 
-def exceeded(limit_mb: int, how: str, *, used_mb: float = 0.0) -> SessionOutcome:
-    """Returns the outcome of a session that has exceeded its limit; ``how``: what its processes did, and
-    ``used_mb``: what was measured of it, which a run that ends so may not have needed yet in full."""
-    fix = f"request more: --host-memory {round(max(limit_mb, used_mb) * _MORE_MEMORY)}MB"
+def exceeded(limit_mb: int, how: str, *, session_file: str, used_mb: float = 0.0) -> SessionOutcome:
+    """Returns the outcome of a session that has exceeded its limit.
+
+    Args:
+        limit_mb: The limit.
+        how: What its processes did.
+        session_file: The record of the session. What earlier ones took beside it counts too: this one may
+            have ended before it needed as much.
+        used_mb: What was measured of this one.
+    """
+    needed_mb = max(limit_mb, used_mb, recorded_peak_mb(os.path.dirname(session_file)))  # noqa: PTH120
+    fix = f"request more: --host-memory {round(needed_mb * _MORE_MEMORY)}MB"
     error = f"out of host memory: it may have {limit_mb} MB (--host-memory), and its processes {how}; {fix}"
     return SessionOutcome("failed", 1, OUT_OF_HOST_MEMORY, error)
+
+
+def recorded_peak_mb(folder: str) -> float:
+    """Returns the largest memory of all processes together that a session record in a folder has; 0 if none
+    has one."""
+    try:
+        names = os.listdir(folder)  # noqa: PTH208
+    except OSError:
+        return 0.0
+    records = [SessionRecord.load(f"{folder}/{name}") for name in names if _RECORD.fullmatch(name)]
+    return max((one.peak_tree_memory_mb or 0.0 for one in records if one is not None), default=0.0)
 
 
 def resident_kb(pid: int) -> int:

@@ -305,20 +305,9 @@ class Checkpoints:
         if id is not None:
             return load(self.store.path(id)), []
         found, said = self.store.newest_good(load)
-        if found is None:
-            self._refuse_restart_from_zero()
+        if found is None and self._package is not None:
+            self.store.refuse_restart_from_zero(self._package.kept_ids())
         return found, said
-
-    def _refuse_restart_from_zero(self) -> None:
-        """Refuses to begin at step 0 if the package had checkpoints and all are gone: the run would be
-        replaced without notice."""
-        kept = self._package.kept_ids() if self._package is not None else set()
-        if kept:
-            raise CheckpointError(
-                f"the package had checkpoints ({', '.join(map(str, sorted(kept)))}) and has none now",
-                where=self.store.folder.parent,
-                fix="restore them, or start a new run with `roost run`",
-            )
 
     def best(self, rule: retention.BestRule) -> Manifest | None:
         """Returns the best checkpoint of the run so far by ``rule``; None if none was measured."""
