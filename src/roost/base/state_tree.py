@@ -293,6 +293,8 @@ def pack(
     packer = _Packer(leaf_of, others)
     try:
         return packer.pack(tree, ""), packer.leaves
+    except _NotPlain as error:
+        raise CheckpointError(error.message, fix=error.fix) from error
     except RecursionError as error:
         raise CheckpointError(
             "the state is nested too deeply to be saved at this depth of the call stack"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import fcntl
 import json
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ def package(folder: Path, **record: Any) -> Path:
         ({"least_minutes": 61}, {}, None),
         ({"events": ("end",)}, {}, None),
         ({}, {"state": "stopped", "reason": "signal", "error": None}, "stopped"),
-        ({}, {"state": "running", "ended": None}, None),
+        ({}, {"state": "running", "ended": None}, "crashed"),  # nobody holds the package's lock
         ({}, {"started": "x"}, "failed"),
     ],
 )
@@ -50,6 +51,15 @@ def test_notice_of_an_end(
     if state == "stopped":
         messages.check(tasks[0]["why"])
     assert all(task["id"] == "" and task["package"] == str(tmp_path / "net") for task in tasks)
+
+
+def test_no_notice_of_a_run_that_goes_on(tmp_path: Path, web: Web) -> None:
+    settings = NoticeSettings(receivers={"a": web.receiver()})
+    made = package(tmp_path, **END | {"state": "running", "ended": None})
+    with (made / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert run_notice.send(made, 1, settings, has_stalled=False) == []
+    assert web.asked == []
 
 
 def test_a_stall_sends_a_notice_after_any_duration(tmp_path: Path, web: Web) -> None:

@@ -211,10 +211,17 @@ class LocalExecutor:
 
     def _session(self, package: PackageFolder, task: Task) -> Session | None:
         """Returns the session of the newest attempt, or the one that restarted automatically after it."""
-        for found in reversed(package.sessions()):
+        for found in reversed(_sessions(package)):
             if found.request.task == task.id:
                 return found if found.request.attempt == task.attempt else None
         return None
+
+
+def _sessions(package: PackageFolder) -> list[Session]:
+    """Returns all sessions of a package; a folder that is missing is an error here, because the task of a
+    package without sessions would count as never started."""
+    (package.path / "sessions").stat()
+    return package.sessions()
 
 
 def _has_started(package: PackageFolder, task: Task) -> bool:
@@ -224,7 +231,7 @@ def _has_started(package: PackageFolder, task: Task) -> bool:
     Raises:
         RoostError: The other daemon has started a later attempt.
     """
-    own = [one for one in package.sessions() if one.request.task == task.id]
+    own = [one for one in _sessions(package) if one.request.task == task.id]
     if not own or own[-1].record is None:
         return False
     attempt = own[-1].request.attempt
@@ -274,7 +281,7 @@ def _continued_request(package: PackageFolder, task: Task) -> dict[str, Any]:
     """Returns the request of an attempt after an effective one, whose overrides and checkpoint are in effect
     already."""
     records = package.path / "records"
-    has_begun = any(one.is_effective(records) for one in package.sessions() if one.request.task == task.id)
+    has_begun = any(one.is_effective(records) for one in _sessions(package) if one.request.task == task.id)
     return {"overrides": [], "checkpoint": None} if has_begun else {}
 
 
