@@ -30,7 +30,7 @@ from roost.operations.devices import devices
 from roost.operations.queue import task_control
 from roost.operations.queue.list_tasks import list_tasks
 from roost.operations.queue.submit_command import submit_command
-from roost.operations.queue.why import needs_lost_daemon, why
+from roost.operations.queue.why import waits_for_lost_daemon, why
 from roost.operations.reading.logs import logs
 from roost.serve import server_control
 from roost.supervisor.forkserver import template_client
@@ -377,7 +377,7 @@ def test_every_look_at_the_lab_of_another_user_says_whose_it_is(here: Lab) -> No
             path.chmod(0o755)
     looks: Sequence[Callable[[], object]] = (
         lab.stop, lab.status, lambda: lab.log(1), server_control.status, server_control.stop, list_tasks,
-        lambda: why("abcd"), lambda: needs_lost_daemon("abcd"), lambda: list(logs("abcd")),
+        lambda: why("abcd"), lambda: waits_for_lost_daemon("abcd"), lambda: list(logs("abcd")),
         lambda: next(task_control.stop_all(["abcd"])), lambda: task_control.change(["abcd"], held=True),
     )  # fmt: skip
 

@@ -41,7 +41,7 @@ REFUSED = (401, 429)
 
 
 @pytest.fixture(autouse=True, scope="module")
-def nothing_happens(server: Server) -> Iterator[None]:
+def nothing_happens(server: Server, run: str) -> Iterator[None]:
     """Whatever is tried here, no task is queued, nothing is made or changed, and no operation succeeds."""
     before = {path: server.get(path) for path in ("/tasks?all=true", "/devices", "/lab", "/runs")}
     yield
