@@ -143,6 +143,7 @@ def test_a_mistake_is_one_clear_line(
     (tmp_path / "bad.yaml").write_text("a: 1\na: 2\n")
     (tmp_path / "tab.yaml").write_text("data:\n\tbatch_size: 3\n")
     (tmp_path / "list.yaml").write_text("- 1\n")
+    (tmp_path / "train.py").touch()
     (tmp_path / "lightning.yaml").write_text("trainer: {max_epochs: 3}\nmodel: {class_path: a.B}\n")
     (tmp_path / "cycle.yaml").write_text("include: cycle.yaml\n")
     said = roost(*arguments, cwd=tmp_path)

@@ -147,7 +147,7 @@ def test_a_section_of_the_user_is_not_replaced_by_a_text(tmp_path: Path) -> None
         text = refusal(root, f"model={value}")
         assert "model: is a section" in text and "model.width=" in text and f"~model +model={value}" in text
         assert load(root, overrides=["~model", f"+model={value}"]).values["model"] in ("big", 3)
-    for value in ("${other}", "null", "false", "{depth: 1}"):
+    for value in ("${other}", "null", "false", "{width: 1}"):
         load(root, overrides=[f"model={value}"])
     assert load(root, overrides=["mirrors.wandb=true"]).values["mirrors"]["wandb"] is True
 

@@ -181,6 +181,7 @@ def test_what_needs_no_check_is_refused_before_the_check(
 
 
 def test_an_option_of_a_command_without_dashes_suggests_them(here: Lab, messages: Messages) -> None:
+    Path("train.py").touch()
     with pytest.raises(click.UsageError) as caught:
         submit("python", "train.py", "--epochs", "3")
     assert "--epochs" in caught.value.format_message()
@@ -247,6 +248,7 @@ def test_a_package_whose_name_looks_like_a_setting_goes_on(here: Lab) -> None:
     ],
 )
 def test_misuse(here: Lab, typed: list[str], error: type[RoostError], said: str, messages: Messages) -> None:
+    Path("fail.py").touch()
     with pytest.raises(error, match=said) as refused:
         submit(*typed)
     messages.check(refused.value)
