@@ -52,7 +52,9 @@ def test_through_pipes(tmp_path: Path) -> None:
     said = roost("run", config, "-d", "piped", cwd=tmp_path)
     made = the_package(config)
     assert said.returncode == 0, said.stderr
-    assert said.stdout.encode() == made.output.read_bytes() and "epoch 2/2" in said.stdout
+    written = made.output.read_bytes()
+    assert said.stdout.encode() == written, f"{said.stdout!r} is not {written!r}"
+    assert "epoch 2/2" in said.stdout
     first, *_, ended, path = said.stderr.splitlines()
     name = made.path.relative_to(tmp_path)
     assert first.startswith(f"{name}: session 1") and "Ctrl-C" in first
