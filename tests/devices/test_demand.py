@@ -62,6 +62,23 @@ def test_the_same_is_not_written_again(root: Path) -> None:
     post.withdraw()
 
 
+def test_one_that_is_replaced_while_it_is_read_is_read_anew(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    post, later = DemandFile(), DemandRecord(wants=(CardDemand(cards=1, since=3000.0),))
+    post.publish(SOME)
+    open_file = lease_files.open_owned_file
+
+    def open_and_replace(folder_fd: int, name: str) -> tuple[int, os.stat_result] | None:
+        opened = open_file(folder_fd, name)
+        post.publish(later)
+        return opened
+
+    monkeypatch.setattr(lease_files, "open_owned_file", open_and_replace)
+    assert [found.record for found in demand.read_demands()] == [later]
+    post.withdraw()
+
+
 def test_who_has_not_looked_for_a_minute_wants_nothing(root: Path) -> None:
     post = DemandFile()
     post.publish(SOME)

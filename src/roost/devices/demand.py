@@ -37,6 +37,8 @@ MAX_DEMANDS = 64
 _MAX_BYTES = 1 << 19
 _MAX_FILES = 32
 """Files of one user that are read; the others are ignored."""
+_MAX_REPLACED = 4
+"""How often a file may be replaced while it is read."""
 _FRESH_SECONDS = 60.0
 """A queue that has not renewed its file for so long hangs, or was stopped (SIGSTOP)."""
 _LEFTOVER_SECONDS = 60.0
@@ -156,16 +158,31 @@ def read_demands(*, exclude: str = "") -> list[QueueDemand]:
 def _live_demands(folder_fd: int, exclude: str) -> Iterator[QueueDemand]:
     for name in shared_folder.list_user_files(folder_fd, max_per_user=_MAX_FILES):
         uid, _, token = name.removesuffix(".json").partition("-")
-        if token == exclude or (opened := lease_files.open_owned_file(folder_fd, name)) is None:
-            continue
-        if (record := _read_record(*opened)) is not None:
+        if token != exclude and (record := _read_newest_record(folder_fd, name)) is not None:
             yield QueueDemand(int(uid), token, record)
 
 
-def _read_record(fd: int, found: os.stat_result) -> DemandRecord | None:
+def _read_newest_record(folder_fd: int, name: str) -> DemandRecord | None:
+    """Returns the record of a demand file. A file that its owner replaces between the opening and the look at
+    its flock would count as one without a process: the new one is read."""
+    for _ in range(_MAX_REPLACED):
+        opened = lease_files.open_owned_file(folder_fd, name)
+        if opened is None:
+            return None
+        fd, _ = opened
+        try:
+            if (record := _read_record(fd)) is not None or os.fstat(fd).st_nlink:
+                return record
+        finally:
+            os.close(fd)
+    return None
+
+
+def _read_record(fd: int) -> DemandRecord | None:
     """The record of a demand file; None if its process ended or hangs, or the file is malformed, which harms
-    only its owner. Closes the descriptor."""
+    only its owner."""
     try:
+        found = os.fstat(fd)
         if (
             lease_files.is_unlocked(fd)
             or found.st_size > _MAX_BYTES
@@ -175,8 +192,6 @@ def _read_record(fd: int, found: os.stat_result) -> DemandRecord | None:
         return msgspec.json.decode(os.read(fd, _MAX_BYTES), type=DemandRecord)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-    finally:
-        os.close(fd)
 
 
 def _remove_leftovers(root: Path) -> None:

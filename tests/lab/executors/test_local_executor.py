@@ -8,6 +8,7 @@ import os
 import select
 import shutil
 import signal
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -104,6 +105,18 @@ def test_a_descriptor_tells_of_the_end(lab: Lab, local: LocalExecutor) -> None:
     assert select.select([fd], [], [], 10)[0]
     os.close(fd)
     assert local.poll(task).state == SUCCEEDED
+
+
+def test_a_task_has_not_ended_before_its_guard_can_be_reaped(lab: Lab, local: LocalExecutor) -> None:
+    """A guard that ends releases the package's lock a moment before."""
+    task = begun(lab, local, "exit 0")
+    assert local._guards[task.id].wait(20) == 0
+    with subprocess.Popen(["sleep", "600"]) as ending:
+        local._guards[task.id] = ending
+        assert local.poll(task).state == RUNNING
+        ending.kill()
+        assert end_of(local, task).state == SUCCEEDED
+    assert local._guards == {}
 
 
 def test_a_supervisor_whose_guard_was_killed_is_watched_itself(lab: Lab, local: LocalExecutor) -> None:

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -15,6 +15,7 @@ import pytest
 
 from roost.base.errors import NotFound, Refused
 from roost.devices import demand, inventory, lease_files
+from roost.devices.card import Card
 from roost.devices.lease import CardsBusy
 from roost.devices.resource_request import ResourceRequest
 from roost.lab.queue import wakeup
@@ -267,6 +268,26 @@ def test_a_waiting_lease_is_queued_among_the_waiting_tasks(here: Lab) -> None:
     found.leases.close()
     assert here.wait_for(after).state == SUCCEEDED
     assert here.lines("order") == [["before"], ["after"]]
+
+
+def test_a_lease_waits_for_all_to_see_until_it_has_its_cards(
+    here: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = taken(cards=2)
+    events = interactive_lease.lease_cards(ResourceRequest(cards=2), wait=True)
+    assert isinstance(next(events), LeaseWait)
+    first.leases.close()
+    lease_free_cards, seen = interactive_lease._lease_free_cards, []
+
+    def lease_and_note(request: ResourceRequest, cards: Sequence[Card]) -> LeasedCards:
+        seen.append(len(demand.read_demands()))
+        return lease_free_cards(request, cards)
+
+    monkeypatch.setattr(interactive_lease, "_lease_free_cards", lease_and_note)
+    found = next(events)
+    assert isinstance(found, LeasedCards) and seen == [1]
+    assert list(events) == [] and demand.read_demands() == []
+    found.leases.close()
 
 
 def test_what_is_kept_for_others_is_not_taken(here: Lab, messages: Messages) -> None:

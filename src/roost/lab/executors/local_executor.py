@@ -122,7 +122,7 @@ class LocalExecutor:
         status = self._read_status(task)
         if status.state not in (RUNNING, STARTING):
             self._cores.pop(task.id, None)
-        self._reap(task)
+        self._reap()
         return status
 
     def _read_status(self, task: Task) -> AttemptStatus:
@@ -142,7 +142,7 @@ class LocalExecutor:
             if found.record is None:
                 lost_in_a_row = memory_use.count_lost_in_a_row(package, task.id)
                 return INTERRUPTED_START._replace(session=found.number, lost_in_a_row=lost_in_a_row)
-        status = _attempt_status(found)
+        status = _attempt_status(found, guard_is_alive=self._has_live_guard(task) or found.guard_is_alive)
         if status.state == RUNNING:
             self._last_running[task.id] = found
             self._note_cores(task, found.request.core_ids)
@@ -203,11 +203,15 @@ class LocalExecutor:
         self._last_running.pop(task.id, None)
         return AttemptStatus(FAILED, task.session, reason=reason, started=task.started, ended=time.time())
 
-    def _reap(self, task: Task) -> None:
-        """Reaps a guard that this process has started; the result of the task is in its package."""
+    def _has_live_guard(self, task: Task) -> bool:
+        """Whether this process has started the guard of the task and cannot reap it yet: one that is ending
+        releases the package's lock a moment before."""
         guard = self._guards.get(task.id)
-        if guard is not None and guard.poll() is not None:
-            del self._guards[task.id]
+        return guard is not None and guard.poll() is None
+
+    def _reap(self) -> None:
+        """Reaps the guards that this process has started; the results of their tasks are in the packages."""
+        self._guards = {id: guard for id, guard in self._guards.items() if guard.poll() is None}
 
     def _session(self, package: PackageFolder, task: Task) -> Session | None:
         """Returns the session of the newest attempt, or the one that restarted automatically after it."""
@@ -242,10 +246,10 @@ def _has_started(package: PackageFolder, task: Task) -> bool:
     return bool(attempt == task.attempt)
 
 
-def _attempt_status(found: Session) -> AttemptStatus:
+def _attempt_status(found: Session, *, guard_is_alive: bool) -> AttemptStatus:
     record = found.recorded
     # The guard ends last: until then the package is locked and the cards are leased.
-    if found.state == "running" or found.guard_is_alive:
+    if found.state == "running" or guard_is_alive:
         return AttemptStatus(RUNNING, found.number, started=unix_seconds(record.started))
     unrecorded = record.state == "running"  # no process was left to record its end
     ended, code = unix_seconds(record.ended), record.exit_code

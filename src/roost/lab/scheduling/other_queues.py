@@ -111,15 +111,20 @@ class OtherQueues:
         reasons = {id: why for id, why in decision.reasons.items() if id not in self._users_by_task}
         return replace(decision, placements=placements, reasons=reasons)
 
-    def publish_demand(self, state: PolicyState, decision: Decision) -> float:
+    def publish_demand(
+        self, state: PolicyState, decision: Decision, *, not_started: Iterable[str] = ()
+    ) -> float:
         """Publishes the demand of the tasks that wait, after the others have started. Returns the seconds
         after which another pass is needed, because another user may not have taken an offered card by then.
 
         Args:
             state: The input of the decision.
             decision: The decision about the tasks of all queues.
+            not_started: The ids of tasks that the decision places and that have not started: without their
+                demand, another queue could take their cards.
         """
         waiting = {id for id, why in decision.reasons.items() if reason_code(why) in CAPACITY_CODES}
+        waiting.update(not_started)
         waiting -= self._users_by_task.keys()
         tasks = [task for task in state.pending if task.id in waiting]
         self._publish(state, tasks)

@@ -126,8 +126,9 @@ class _QueuedLease:
         )
         joined = self._other_queues.with_other_queues(state, found)
         whole = decide(joined)
-        self._other_queues.publish_demand(joined, whole)
-        if self._other_queues.own_decision(whole).placements:
+        placed = [one.task for one in self._other_queues.own_decision(whole).placements]
+        self._other_queues.publish_demand(joined, whole, not_started=placed)
+        if placed:
             return True
         return not whole.placements and reason_code(whole.reasons[self._task.id]) != RESERVATION
 
