@@ -1,12 +1,12 @@
-"""The cost of the loop of document 000's contract per step, compared with a bare loop over the same Runner.
+"""The cost of the loop of DLNest's contract per step, compared with a bare loop over the same Runner.
 
     python bench/dlnest.py [--rounds 9]
 
 Model 32-64-10, batch 16, SGD, prebuilt batches, one thread; ``runOneStep`` appends the loss to the log. The
 bare loop is ``for iter, data in enumerate(loader): runner.runOneStep(data, log, iter, 0)``. The loop has
 everything on that `roost run` sets up: rows (ten an epoch), the progress file of the live bar, checkpoints;
-the project's LifeCycle defines what the document's own example defines. Both must end with the same weights,
-bit for bit.
+the project's LifeCycle defines what the example of DLNest's README defines. Both must end with the same
+weights, bit for bit.
 """
 
 from __future__ import annotations

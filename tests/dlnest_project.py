@@ -1,4 +1,4 @@
-"""A small project of document 000's contract, for tests of the floors without torch."""
+"""A small project of DLNest's contract, for tests of the floors without torch."""
 
 from __future__ import annotations
 

@@ -187,7 +187,7 @@ def test_only_a_creation_that_was_interrupted_is_to_be_run_again(
     messages.check(interrupted.value)
 
 
-def test_a_package_of_document_000s_contract_without_its_request_is_one_of_roost(tmp_path: Path) -> None:
+def test_a_package_of_dlnests_contract_without_its_request_is_one_of_roost(tmp_path: Path) -> None:
     made = prepare_training(layers.load(dlnest_project(tmp_path / "p"))).create("one")
     assert preconditions.open_with_runner(made.path).path == made.path
     (made.path / "request.json").unlink()

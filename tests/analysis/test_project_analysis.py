@@ -1,4 +1,4 @@
-"""Scripts on packages of document 000's contract."""
+"""Scripts on packages of DLNest's contract."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Document 000's function for one analysis."""
+"""DLNest's function for one analysis."""
 
 from __future__ import annotations
 

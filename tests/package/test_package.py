@@ -317,7 +317,7 @@ def test_a_run_that_was_sent_back_goes_on_from_there_until_it_has_saved(package:
     assert [info.id for info in package.store().lineage()] == [0, 1, 4]
 
 
-def test_what_is_derived_has_the_keys_of_document_000(package: PackageFolder) -> None:
+def test_what_is_derived_has_the_keys_of_dlnest(package: PackageFolder) -> None:
     package.write_derived({"fast": [3, 4], "slow": [0], "held": [], "best": [2]}, ["wall clock"])
     assert package.derived == {
         "format": 1, "id": "one", "kind": "train", "prefix": "state_", "ckpt_fast": [3, 4], "ckpt_slow": [0],

@@ -117,7 +117,7 @@ def test_of_the_same_files_the_same_is_copied(tmp_path: Path) -> None:
     assert first.create("two", like=made).request["git"] == made.request["git"]
 
 
-def test_a_project_of_document_000(tmp_path: Path) -> None:
+def test_a_project_of_dlnest(tmp_path: Path) -> None:
     config = dlnest_project(tmp_path / "p", home="${HOME}", roost={"description": "from roost"})
     plan = prepare_training(layers.load(config, overrides=["epochs=7", "roost.seed=3"]))
     assert (plan.kind, plan.root, plan.settings.seed) == (PackageKind.DLNEST, tmp_path / "p/Saves", 3)
@@ -137,7 +137,7 @@ def test_a_project_of_document_000(tmp_path: Path) -> None:
     assert with_overrides(made, made.settings(), ["epochs=9"])["epochs"] == 9
 
 
-def test_a_project_of_document_000_with_a_password(tmp_path: Path) -> None:
+def test_a_project_of_dlnest_with_a_password(tmp_path: Path) -> None:
     config = dlnest_project(tmp_path / "p", plugins_config={"MailsNote": {"password": "s3cret"}})
     with pytest.raises(ConfigError, match=r"root\.json") as refused:
         prepare_training(layers.load(config))

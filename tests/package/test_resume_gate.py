@@ -135,7 +135,7 @@ def test_before_the_first_checkpoint_anything_may_be_changed(tmp_path: Path) -> 
     assert not found.refused
 
 
-def test_the_gate_of_document_000s_contract(tmp_path: Path) -> None:
+def test_the_gate_of_dlnests_contract(tmp_path: Path) -> None:
     """There only the section of roost and the tracks have known consequences; all other keys are the user's,
     whatever they are called."""
     config = dlnest_project(tmp_path / "p", optimizers={"main": {"scheduler": {"class": "a.OneCycleLR"}}})

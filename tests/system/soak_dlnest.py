@@ -1,4 +1,4 @@
-"""Kills of a project of document 000: every run that goes on must equal the uninterrupted one bit for bit.
+"""Kills of a project of DLNest: every run that goes on must equal the uninterrupted one bit for bit.
 
     python tests/system/soak_dlnest.py [--kills 50] [--seed 0] [--kinds saves inside workers ranks]
 

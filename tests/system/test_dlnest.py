@@ -1,4 +1,4 @@
-"""A project of document 000 by the real program: killed and stopped, it ends with the same bits."""
+"""A project of DLNest by the real program: killed and stopped, it ends with the same bits."""
 
 from __future__ import annotations
 

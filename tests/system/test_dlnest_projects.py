@@ -1,4 +1,4 @@
-"""Projects as users of document 000 have them, unchanged: trained, killed, continued, moved, branched."""
+"""Projects as users of DLNest have them, unchanged: trained, killed, continued, moved, branched."""
 
 from __future__ import annotations
 

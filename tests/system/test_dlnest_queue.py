@@ -1,4 +1,4 @@
-"""A project of document 000, queued by the routes of the document: a real server, a real daemon."""
+"""A project of DLNest, queued by DLNest's routes: a real server, a real daemon."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_a_failed_training_is_one(server: Server, tmp_path: Path) -> None:
 
 
 def test_the_projects_of_the_routes_train(server: Server, tmp_path: Path) -> None:
-    """The walk of the document: a new project, a training, its continuation."""
+    """The walk of DLNest's README: a new project, a training, its continuation."""
     folder = tmp_path / "mine"
     assert ask(server, "new_proj", target_dir=folder)["status"] == "success"
     found = ask(server, "run_train", config_path=folder / "root_config.json", CPU=True, no_save=True)

@@ -1,4 +1,4 @@
-"""Every operation that reads, on a package of document 000's contract and on one of DLNest's own programs:
+"""Every operation that reads, on a package of DLNest's contract and on one of DLNest's own programs:
 it works, or says in one line why not."""
 
 from __future__ import annotations

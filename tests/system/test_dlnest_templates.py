@@ -1,4 +1,4 @@
-"""The walk of document 000 with its own project: new, run, a kill, continue, analyze."""
+"""The walk of DLNest with its own project: new, run, a kill, continue, analyze."""
 
 from __future__ import annotations
 

@@ -178,4 +178,4 @@ PAGE = Page(
     [Group("The command line", _COMMAND_LINE), Group("The section `system` of the config", _SYSTEM)],
     _DIFFERENCES,
 )
-"""The page of document 001."""
+"""The page of CornerNet's train.py."""

@@ -1,4 +1,4 @@
-"""Document 000's keys, methods, verbs and routes, and what they are in roost."""
+"""DLNest's keys, methods, verbs and routes, and what they are in roost."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ _METHOD_NOTES = {
     "trained in any case",
     "needValidation": "rank 0 answers for all, as in all decisions",
     "holdThisCheckpoint": "asked only if needSaveModel said so",
-    "validateABatch": "the document calls it validateAEpoch in one place, its example and DLNest do not",
+    "validateABatch": "DLNest's README calls it validateAEpoch in one place, its example and code do not",
     "register": "not needed: an attribute suffices, in lists and dicts too",
 }
 _STATE = ("getSaveDict", "loadSaveDict")
@@ -273,4 +273,4 @@ PAGE = Page(
     schema=dlnest_settings,
     differences_heading="What differs",
 )
-"""The page of document 000."""
+"""The page of DLNest."""

@@ -297,4 +297,4 @@ PAGE = Page(
     ],
     _DIFFERENCES,
 )
-"""The page of document 003."""
+"""The page of SpeeChain."""

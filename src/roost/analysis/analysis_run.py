@@ -28,7 +28,7 @@ FORMAT = 1
 """The format of result.json."""
 _MAX_CHARACTERS = 2000
 AnalysisFunction = Callable[[Any], Any]
-"""Takes an `AnalysisSession`, or a `ProjectAnalysis` for a package of document 000's contract."""
+"""Takes an `AnalysisSession`, or a `ProjectAnalysis` for a package of DLNest's contract."""
 
 
 class AnalysisRequest(NamedTuple):

@@ -66,7 +66,7 @@ def open_with_runner(
 
 
 def require_native(package: PackageFolder, *, cause: str, fix: str) -> None:
-    """Checks that a package is not of document 000's contract.
+    """Checks that a package is not of DLNest's contract.
 
     Args:
         package: The package.

@@ -1,4 +1,4 @@
-"""`ProjectAnalysis`: the argument ``self`` of a script on a package of document 000's contract."""
+"""`ProjectAnalysis`: the argument ``self`` of a script on a package of DLNest's contract."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from roost.project.dlnest.trained_project import TrainedProject
 
 
 class ProjectAnalysis(AnalyzedPackage):
-    """A project of document 000's contract, as a checkpoint left it.
+    """A project of DLNest's contract, as a checkpoint left it.
 
     ```
     # AnalyzeScripts/getAcc.py: roost analyze Saves/NAME -s getAcc

@@ -1,4 +1,4 @@
-"""`DLNest.Analyze.analyze`: document 000's function for one analysis in this process."""
+"""`DLNest.Analyze.analyze`: DLNest's function for one analysis in this process."""
 
 from __future__ import annotations
 

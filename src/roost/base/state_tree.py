@@ -162,7 +162,7 @@ class _Packer:
         try:
             if not _loses_its_class(value):
                 return self._tagged(value, path, depth)
-        except _NotPlain:
+        except _NotPlain:  # the caller stores it
             pass
         others.append((path or "value", value))
         return {"$": "other", "index": len(others) - 1, "type": _class_path(value)}

@@ -5,7 +5,7 @@ settings: all native settings: types, defaults, help, and the checks of a merged
 sections: the structs of the sections
 step_modes: the step modes and their consequences
 section_schema: reading structs from values; keys, defaults and help of a struct
-dlnest: configs of document 000's contract
+dlnest: configs of DLNest's contract
 layers: files and overrides, merged in layers, with the origin of each setting
 interpolation: ``${...}`` in settings
 project_folder: the folder of the code of a config

@@ -1,7 +1,7 @@
 """A config, merged from layers of files and overrides, with the origin of each setting.
 
 The layers from lowest to highest: roost's defaults, the defaults of the options that a config declares,
-included files, the root file, a tuning file, the command line. In a config of document 000's contract: the
+included files, the root file, a tuning file, the command line. In a config of DLNest's contract: the
 defaults of the section ``roost``, the root file, its child files, a tuning file, the command line.
 Sections are merged key by key; lists and single values are replaced. A key ``~name`` without a value removes
 what the layers below have set (as ``~a.name`` on the command line).
@@ -60,7 +60,7 @@ class Contract(StrEnum):
 
     NATIVE = "native"
     DLNEST = "dlnest"
-    """Document 000's: every key is the user's, except those of the section ``roost``."""
+    """DLNest's: every key is the user's, except those of the section ``roost``."""
 
 
 @dataclass(frozen=True)
@@ -231,7 +231,7 @@ def load_files(
 
 
 def _load_children(root: Path, tuning: Path | str | None, reader: _Reader) -> ConfigSource:
-    """Reads the other files of a config of document 000's contract."""
+    """Reads the other files of a config of DLNest's contract."""
     above = None if tuning is None else reader.read(Path(os.path.normpath(Path(tuning).absolute())))
     files, notes = child_files.merge_order(reader.read(root), above, reader.read)
     layers = [
@@ -604,7 +604,7 @@ def _check_native_key(path: Key, values: Values, sign: str, text: str) -> None:
 
 
 def _check_user_key(path: Key, values: Values, sign: str, text: str) -> None:
-    """Checks an override of a config of document 000's contract, where every key may be set: it is the
+    """Checks an override of a config of DLNest's contract, where every key may be set: it is the
     user's, except in the section ``roost``."""
     key, is_set = ".".join(path), _value_at(values, path) is not ABSENT
     if path[0] == child_files.CHILDREN:

@@ -6,7 +6,7 @@ In reading order:
 - kinds: the kinds of packages and of tasks
 - package: the folder of one run, and its lock
 - package_draft: a checked package before its creation
-- dlnest: packages of document 000's contract
+- dlnest: packages of DLNest's contract
 - project_preflight: checks of a project without importing its code
 - snapshot: the copy of the project's code
 - environment: software and hardware of a run, and their differences

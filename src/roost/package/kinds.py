@@ -15,7 +15,7 @@ class PackageKind(StrEnum):
     TRAIN = "train"
     """A training by `Runner` and `Dataset`."""
     DLNEST = "dlnest"
-    """A training by a project of document 000's contract."""
+    """A training by a project of DLNest's contract."""
     PYTHON = "python"
     """A loop of the user's own, by the Python API; `roost continue` needs a Runner."""
     COMMAND = "command"

@@ -162,7 +162,7 @@ def prepare_training(
     description: str | None = None,
     like: TrainingDraft | None = None,
 ) -> TrainingDraft:
-    """Checks a config that names a Runner and a Dataset, natively or in document 000's contract, and selects
+    """Checks a config that names a Runner and a Dataset, natively or in DLNest's contract, and selects
     the files to copy.
 
     Args:

@@ -221,7 +221,7 @@ def _bound_names(tree: ast.AST) -> Iterator[str]:
 
 
 def require_classes(settings: DlnestSettings, find: Callable[[str], Path], where: Where) -> None:
-    """Checks that the Runner, the Dataset and the LifeCycle of document 000's contract are in their files.
+    """Checks that the Runner, the Dataset and the LifeCycle of DLNest's contract are in their files.
 
     Args:
         settings: The settings, whose files exist.

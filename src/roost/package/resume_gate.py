@@ -52,7 +52,7 @@ step; or the devices, for which the worker reports what becomes inexact. All oth
 keys, are refused without ``--force``."""
 
 _SAFE_KEYS = ("save_root", CHECKPOINTS)
-"""The safe keys of document 000's contract. In it, `SAFE_SETTINGS` are in the section ``roost``."""
+"""The safe keys of DLNest's contract. In it, `SAFE_SETTINGS` are in the section ``roost``."""
 
 LENGTH_SETTINGS = frozenset({"max_epochs", "max_steps"})
 _TOTAL_STEPS = re.compile(r"\$\{\s*total_steps\s*\}")

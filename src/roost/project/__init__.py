@@ -10,7 +10,7 @@ batch_plans: the plan of each set, from the settings
 device_choice: the device of the model
 init_from: the initial weights
 yaml: a project described by a config alone
-dlnest: projects in document 000's contract
+dlnest: projects in DLNest's contract
 loaded_model: a trained Runner and its data, for analysis
 package_api: roost.Package, a package from Python
 package_writer: the session in which a program writes to a package

@@ -158,7 +158,7 @@ class Package(stored.PackageFolder):
                 data.
             trust: Reads pickled objects of the checkpoint that another user wrote: they may run any code.
 
-        A runner of document 000's contract is built in its order, from ``BAll`` to ``AModelInit``, and is not
+        A runner of DLNest's contract is built in its order, from ``BAll`` to ``AModelInit``, and is not
         put into evaluation mode.
 
         Raises:

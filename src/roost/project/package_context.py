@@ -82,7 +82,7 @@ def _names(package: PackageFolder) -> set[str]:
 def _named_folders(args: Mapping[str, Any]) -> Iterator[Path]:
     for name in ("runner", "dataset", "hooks"):
         yield from (Path(text.rpartition(":")[0]).parent for text in _files(args.get(name)))
-    for name, value in args.items():  # of document 000's contract
+    for name, value in args.items():  # of DLNest's contract
         if name.endswith("_file_path") and isinstance(value, str):
             yield Path(value).parent
 

@@ -4,7 +4,7 @@ In reading order:
 
 __main__: the entry point, which runs the task and writes the final report
 train_task: training, one session of a package
-dlnest_task: training of a project in document 000's contract
+dlnest_task: training of a project in DLNest's contract
 initialize_task: the hook of ``roost run --initialize``
 analyze_task: an analysis script
 results/: export of weights and predictions

@@ -1,4 +1,4 @@
-"""The training task of a project in document 000's contract: one session of its package."""
+"""The training task of a project in DLNest's contract: one session of its package."""
 
 from __future__ import annotations
 

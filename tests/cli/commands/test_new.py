@@ -48,7 +48,7 @@ def test_ways_to_say_it(tmp_path: Path, arguments: list[str], mark: str) -> None
     assert all(len(line) < 90 for line in lines)
 
 
-def test_a_project_of_document_000_begins_with_its_own_config(tmp_path: Path) -> None:
+def test_a_project_of_dlnest_begins_with_its_own_config(tmp_path: Path) -> None:
     said = roost("new", "p", "-t", "dlnest", cwd=tmp_path)
     assert said.returncode == 0 and said.stderr == ""
     assert "  roost run -c root_config.json\n  roost analyze Saves/NAME -s test\n" in said.stdout

@@ -1,4 +1,4 @@
-"""Recognising a config of document 000's contract, and the order in which its files are merged."""
+"""Recognising a config of DLNest's contract, and the order in which its files are merged."""
 
 from __future__ import annotations
 

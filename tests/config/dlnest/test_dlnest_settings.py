@@ -1,4 +1,4 @@
-"""The settings of a config of document 000's contract, and its overrides."""
+"""The settings of a config of DLNest's contract, and its overrides."""
 
 from __future__ import annotations
 

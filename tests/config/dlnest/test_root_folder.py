@@ -1,4 +1,4 @@
-"""The project's folder of a config of document 000's contract."""
+"""The project's folder of a config of DLNest's contract."""
 
 from __future__ import annotations
 

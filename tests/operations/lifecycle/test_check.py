@@ -47,7 +47,7 @@ def test_the_outcome(place: Path, tmp_path: Path, messages: Messages) -> None:
     assert list(place.iterdir()) == [] and not (config.parent / "runs").exists()
 
 
-def test_a_project_of_document_000_is_copied_as_such(place: Path, tmp_path: Path) -> None:
+def test_a_project_of_dlnest_is_copied_as_such(place: Path, tmp_path: Path) -> None:
     config = dlnest_project(tmp_path / "project", root_file_path="/gone", roost={"devices": 2})
     with check(CheckRequest(config=config, device="cpu", overrides=["epochs=2"])) as started:
         stale, ranks = started.notes

@@ -299,7 +299,7 @@ def test_no_package(tmp_path: Path, messages: Messages) -> None:
     messages.check(refused.value)
 
 
-def of_document_000(tmp_path: Path, state: str) -> PackageFolder:
+def of_dlnest(tmp_path: Path, state: str) -> PackageFolder:
     """A package with a session that ended so, and a checkpoint."""
     config = dlnest_project(tmp_path / "p", max_epochs=5)
     made = prepare_training(layers.load(config)).create("one")
@@ -308,14 +308,14 @@ def of_document_000(tmp_path: Path, state: str) -> PackageFolder:
     return made
 
 
-def test_a_finished_project_of_document_000_trains_on(tmp_path: Path) -> None:
+def test_a_finished_project_of_dlnest_trains_on(tmp_path: Path) -> None:
     """Its own code decides when it ends, after at least one more epoch."""
-    made = of_document_000(tmp_path, "succeeded")
+    made = of_dlnest(tmp_path, "succeeded")
     assert begun(made).session == 2
 
 
 def test_the_overrides_of_a_session_follow_its_contract(tmp_path: Path) -> None:
-    made = of_document_000(tmp_path, "stopped")
+    made = of_dlnest(tmp_path, "stopped")
     with pytest.raises(Refused, match=r"max_epochs: 5 -> 9"):  # a key of the user, whatever it is called
         begun(made, overrides=["max_epochs=9"])
     started = begun(made, overrides=["max_epochs=9", "roost.max_time=2h", "roost.devices=2"], force=True)
@@ -332,7 +332,7 @@ def test_the_overrides_of_a_session_follow_its_contract(tmp_path: Path) -> None:
 
 
 def test_its_code_must_be_in_the_package(tmp_path: Path) -> None:
-    made = of_document_000(tmp_path, "stopped")
+    made = of_dlnest(tmp_path, "stopped")
     shutil.rmtree(made.path / "Dataset")
     with pytest.raises(ConfigError, match=r"Dataset/Dataset\.py"):
         begun(made, force=True)

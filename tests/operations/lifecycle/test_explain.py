@@ -47,7 +47,7 @@ def test_all_settings(tmp_path: Path) -> None:
     assert values["model"] == {"features": 8, "name": "x"} and values["seed"] == 0
 
 
-def test_a_config_of_document_000(tmp_path: Path, messages: Messages) -> None:
+def test_a_config_of_dlnest(tmp_path: Path, messages: Messages) -> None:
     config = dlnest_project(tmp_path / "p", seed="mine", options={"x": 1})
     values = merged_settings(config, overrides=["model.lr=3", "roost.seed=4"])
     assert (values["seed"], values["roost"]["seed"], values["model"]["lr"]) == ("mine", 4, 3)

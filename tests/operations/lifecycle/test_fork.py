@@ -337,7 +337,7 @@ def test_a_step_of_before_the_fork_is_debugged_where_it_was_taken(tmp_path: Path
     messages.check(refused.value)
 
 
-def test_a_fork_of_a_project_of_document_000(tmp_path: Path) -> None:
+def test_a_fork_of_a_project_of_dlnest(tmp_path: Path) -> None:
     """Also of a finished one, as its own code decides when it ends."""
     tools = tmp_path / "tools.py"
     tools.write_text("x = 1\n")

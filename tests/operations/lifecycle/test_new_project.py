@@ -64,7 +64,7 @@ def test_a_template_is_understood_and_named_whole(tmp_path: Path, template: str)
 
 
 @pytest.mark.parametrize("template", DLNEST)
-def test_a_template_of_document_000_has_its_paths_filled_in(tmp_path: Path, template: str) -> None:
+def test_a_template_of_dlnest_has_its_paths_filled_in(tmp_path: Path, template: str) -> None:
     project = new_project(tmp_path / 'my "own" project', template=template).path
     loaded = layers.load(project / "root_config.json", tuning=project / "freq_config.json")
     settings = parse_dlnest_settings(loaded.values, where=loaded.where)
@@ -81,7 +81,7 @@ def test_a_template_of_document_000_has_its_paths_filled_in(tmp_path: Path, temp
         assert said.endswith(f"roost analyze Saves/NAME -s {script.stem}") and script.name in readme
 
 
-def test_the_template_of_document_000_has_the_files_of_the_document(tmp_path: Path) -> None:
+def test_the_template_of_dlnest_has_the_files_of_its_readme(tmp_path: Path) -> None:
     named = """AnalyzeScripts/getAcc.py AnalyzeScripts/showModel.py Dataset/Dataset.py Model/MNISTCNN.py
     Model/Runner.py common_config.json dataset_config.json freq_config.json model_config.json root_config.json
     LifeCycle.py"""

@@ -227,7 +227,7 @@ class TestAgain:
         assert [path.name for path in (tmp_path / "p" / "runs").iterdir()] == ["mine"]
 
 
-def test_a_project_of_document_000(tmp_path: Path) -> None:
+def test_a_project_of_dlnest(tmp_path: Path) -> None:
     config = dlnest_project(tmp_path / "p")
     request = RunRequest(config=config, overrides=["epochs=9", "roost.devices=2"], name="one", device="cpu")
     started = begun(request)
@@ -237,7 +237,7 @@ def test_a_project_of_document_000(tmp_path: Path) -> None:
     assert made.sessions()[0].request.strategy == "ddp"
 
 
-def test_the_same_name_continues_only_the_same_project_of_document_000(tmp_path: Path) -> None:
+def test_the_same_name_continues_only_the_same_project_of_dlnest(tmp_path: Path) -> None:
     """Files from outside of the project are compared with where they came from."""
     tools = tmp_path / "tools.py"
     tools.write_text("x = 1\n")

@@ -323,7 +323,7 @@ def test_a_continued_task_keeps_its_cores_unless_an_option_sets_them(
     assert cores() == (None, None, [])
 
 
-def test_a_sweep_over_keys_of_a_project_of_document_000(here: Lab, tmp_path: Path) -> None:
+def test_a_sweep_over_keys_of_a_project_of_dlnest(here: Lab, tmp_path: Path) -> None:
     """Its values are those of the user's own keys, and of roost's."""
     config = dlnest_project(tmp_path / "project")
     request = SubmitRequest(

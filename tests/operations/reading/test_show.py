@@ -58,7 +58,7 @@ def test_devices_and_strategy_are_those_of_the_newest_session(tmp_path: Path) ->
     assert (settings["devices"], settings["strategy"]) == (1, "single")
 
 
-def test_in_document_000s_contract_they_are_in_the_section_of_roost(tmp_path: Path) -> None:
+def test_in_dlnests_contract_they_are_in_the_section_of_roost(tmp_path: Path) -> None:
     """There ``devices`` is a key of the user."""
     made = prepare_training(layers.load(dlnest_project(tmp_path / "p", devices="mine"))).create("one")
     made.new_session({"overrides": ["epochs=9"], "devices": 2, "strategy": "ddp", "ranks": 2})

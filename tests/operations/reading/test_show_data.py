@@ -108,7 +108,7 @@ def test_no_config_and_a_package_without_a_runner(tmp_path: Path) -> None:
     assert refused.value.where == made.path
 
 
-def test_a_project_of_document_000_gets_no_settings_of_ours(tmp_path: Path) -> None:
+def test_a_project_of_dlnest_gets_no_settings_of_ours(tmp_path: Path) -> None:
     tools = tmp_path / "tools.py"
     tools.write_text("x = 1\n")
     config = layers.load(dlnest_project(tmp_path / "p", other_file_paths=[str(tools)]))

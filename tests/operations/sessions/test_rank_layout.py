@@ -392,9 +392,7 @@ def test_cores_and_memory_of_the_host_are_part_of_the_request(messages: Messages
     messages.check(re.sub(r"has \d+ cores?", "has <these>", str(refused.value)))
 
 
-def test_the_settings_of_document_000s_contract_have_their_section(
-    tmp_path: Path, messages: Messages
-) -> None:
+def test_the_settings_of_dlnests_contract_have_their_section(tmp_path: Path, messages: Messages) -> None:
     config = layers.load(dlnest_project(tmp_path / "p", devices="mine", roost={"devices": 2}))
     found = parse_dlnest_settings(config.values, where=config.where)
 

@@ -1,4 +1,4 @@
-"""The files that a config of document 000's contract names, and their places in a package."""
+"""The files that a config of DLNest's contract names, and their places in a package."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_an_absolute_path_in_the_project_keeps_its_place(tmp_path: Path) -> None
 
 
 def test_a_path_outside_is_in_the_packages_own_folder(tmp_path: Path) -> None:
-    """A file under its name, a folder under its stem, as document 000 says."""
+    """A file under its name, a folder under its stem, as DLNest says."""
     file, folder = write(tmp_path / "shared/tools.py"), tmp_path / "shared/data.v2"
     write(folder / "deep/a.txt")
     write(tmp_path / "beside/util.py")

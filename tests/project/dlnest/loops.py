@@ -1,4 +1,4 @@
-"""The exact project of document 000, trained in this process."""
+"""The exact project of DLNest, trained in this process."""
 
 from __future__ import annotations
 

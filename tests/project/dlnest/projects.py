@@ -1,4 +1,4 @@
-"""Small projects in document 000's contract, as packages that a worker could run."""
+"""Small projects in DLNest's contract, as packages that a worker could run."""
 
 from __future__ import annotations
 

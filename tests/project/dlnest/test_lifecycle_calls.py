@@ -37,7 +37,7 @@ def test_defaults_of_the_decisions() -> None:
     assert calls.before("BAll")
 
 
-def test_decisions_get_the_documents_arguments() -> None:
+def test_decisions_get_the_arguments_of_its_readme() -> None:
     class Mine(LifeCycleBase):
         def needVisualize(self, epoch: int, iter: int, logdict: Any, args: Any) -> Any:
             return (epoch, iter, logdict, args) == (1, 2, {"a": 3}, {"b": 4})

@@ -109,7 +109,7 @@ def test_the_config_is_a_plain_dict_of_the_user(tmp_path: Path) -> None:
     assert len(project.train_loader) == 2
 
 
-def test_a_new_run_is_built_in_the_documents_order(tmp_path: Path) -> None:
+def test_a_new_run_is_built_in_the_order_of_its_readme(tmp_path: Path) -> None:
     project = load(package(tmp_path, RECORDED))
     assert project.build()
     assert project.args["calls"] == [

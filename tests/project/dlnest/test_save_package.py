@@ -1,4 +1,4 @@
-"""Document 000's interface of a package, for a loop of the user's own."""
+"""DLNest's interface of a package, for a loop of the user's own."""
 
 from __future__ import annotations
 

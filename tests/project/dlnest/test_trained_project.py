@@ -1,4 +1,4 @@
-"""What a checkpoint holds of a project of document 000, loaded in the contract's order."""
+"""What a checkpoint holds of a project of DLNest, loaded in the contract's order."""
 
 from __future__ import annotations
 

@@ -215,7 +215,7 @@ def recording(root: Path) -> PackageFolder:
     return package(root, {"LifeCycle.py": EVERY_CALL, "Dataset/Dataset.py": FEW_BATCHES})
 
 
-def test_the_order_of_the_document(tmp_path: Path) -> None:
+def test_the_order_of_its_readme(tmp_path: Path) -> None:
     end = ["AOneEpoch", "needContinueTrain"]
     assert calls_of(recording(tmp_path)) == [*BUILD, "BTrain", *EPOCH, *end, *EPOCH, *end, "ATrain", "AAll"]
 

@@ -29,7 +29,7 @@ def _operations(document: dict[str, Any]) -> dict[str, Any]:
 
 
 OPERATIONS = _operations(DOCUMENT)
-OF_DOCUMENT_000 = _operations(openapi.openapi_document(dlnest_routes.ROUTES, prefix=""))
+OF_DLNEST = _operations(openapi.openapi_document(dlnest_routes.ROUTES, prefix=""))
 NEW_THINGS = ("config", "config_path", "folder", "freq_path", "record_path", "target_dir", "tuning")
 """Fields that name where something new is made, or what it is made from."""
 FREE = ("MNIST", "description", "priority", "retries", "time_limit")
@@ -146,13 +146,13 @@ POSSIBLE = ("POST /api/v1/commands", "POST /api/v1/projects", "POST /api/v1/runs
 
 
 def _succeed(server: Server, label: str, examples: int) -> None:
-    operation = (OPERATIONS | OF_DOCUMENT_000)[label]
+    operation = (OPERATIONS | OF_DLNEST)[label]
     for answer in _tried(server, operation, examples, _possible(server)[label]):
         assert answer.status_code in (200, 201) and answer.json().get("status") != "error", answer.text
 
 
-def _answer_as_document_000(server: Server, label: str, examples: int) -> None:
-    for answer in _tried(server, OF_DOCUMENT_000[label], examples, _harmless):
+def _answer_as_dlnest(server: Server, label: str, examples: int) -> None:
+    for answer in _tried(server, OF_DLNEST[label], examples, _harmless):
         shown = answer.json()
         if answer.status_code == 200:  # else the gate has refused it
             assert shown["status"] == ("error" if "error" in shown else "success"), shown
@@ -164,9 +164,9 @@ def test_what_is_asked_at_random_is_answered_as_described(server: Server, label:
     _tried(server, OPERATIONS[label], 4, _harmless)
 
 
-@pytest.mark.parametrize("label", sorted(OF_DOCUMENT_000))
-def test_what_document_000_allows_is_answered_as_it_wants(server: Server, label: str) -> None:
-    _answer_as_document_000(server, label, 4)
+@pytest.mark.parametrize("label", sorted(OF_DLNEST))
+def test_what_dlnest_allows_is_answered_as_it_wants(server: Server, label: str) -> None:
+    _answer_as_dlnest(server, label, 4)
 
 
 @pytest.mark.parametrize("label", POSSIBLE)
@@ -181,9 +181,9 @@ def test_what_is_asked_at_random_for_long(server: Server, label: str) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("label", sorted(OF_DOCUMENT_000))
-def test_what_document_000_allows_for_long(server: Server, label: str) -> None:
-    _answer_as_document_000(server, label, 1000)
+@pytest.mark.parametrize("label", sorted(OF_DLNEST))
+def test_what_dlnest_allows_for_long(server: Server, label: str) -> None:
+    _answer_as_dlnest(server, label, 1000)
 
 
 @pytest.mark.soak

@@ -1,4 +1,4 @@
-"""A memory, DDP, several cards and the CPU of document 000, in roost's words."""
+"""A memory, DDP, several cards and the CPU of DLNest, in roost's words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Document 000's routes on a real server: their parameters, defaults and answers."""
+"""DLNest's routes on a real server: their parameters, defaults and answers."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ BAD |= {"styled": "2", "DDP": "", "MNIST": "None", "new_devices_IDs": "-2", "off
 
 
 class Client:
-    """Sends parameters as document 000's clients do."""
+    """Sends parameters as DLNest's clients do."""
 
     def __init__(self, server: Server) -> None:
         self.server, self.folder = server, server.folder
@@ -160,7 +160,7 @@ def test_what_is_unknown_missing_or_wrong_is_named_and_changes_nothing(client: C
     assert wrong.status_code == 405
 
 
-def test_a_project_of_the_document_waits_as_a_training(client: Client, tmp_path: Path) -> None:
+def test_a_project_of_dlnest_waits_as_a_training(client: Client, tmp_path: Path) -> None:
     config = dlnest_project(tmp_path / "p")
     found = client.ask("run_train", config_path=str(config), CPU="True")
     (info,) = waiting(client)

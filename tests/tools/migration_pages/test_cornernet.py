@@ -1,4 +1,4 @@
-"""Nothing of document 001 is left out."""
+"""Nothing of CornerNet's train.py is left out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nothing of document 000 is left out, and the example is a config of its contract."""
+"""Nothing of DLNest is left out, and the example is a config of its contract."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nothing of document 003 is left out."""
+"""Nothing of SpeeChain's runner is left out."""
 
 from __future__ import annotations
 

@@ -468,7 +468,7 @@ def test_a_collate_that_leaves_nothing() -> None:
 
 
 def sample(state: dict[str, Any], index: int, augment: bool) -> tuple[Any, int]:
-    """The manner of document 001: a cursor that wraps around, and a new order where it does."""
+    """The manner of CornerNet's train.py: a cursor that wraps around, and a new order where it does."""
     if index == 0 and augment:
         order = torch.randperm(7)
         state["order"] = order.tolist()

@@ -1,4 +1,4 @@
-"""The check of a project of document 000 goes through all that follows an epoch."""
+"""The check of a project of DLNest goes through all that follows an epoch."""
 
 from __future__ import annotations
 

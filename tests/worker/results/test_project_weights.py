@@ -1,4 +1,4 @@
-"""Weights in checkpoints of document 000's contract, by the attributes of the runner."""
+"""Weights in checkpoints of DLNest's contract, by the attributes of the runner."""
 
 from __future__ import annotations
 

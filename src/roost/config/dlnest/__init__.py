@@ -1,4 +1,4 @@
-"""Configs of document 000's contract: recognised, merged from their child files, and read.
+"""Configs of DLNest's contract: recognised, merged from their child files, and read.
 
 child_files: recognising a root file; the files that it names in ``child_jsons``, in their order
 dlnest_settings: the contract's own keys, and roost's in the section ``roost``

@@ -1,4 +1,4 @@
-"""The files of a config of document 000's contract: the root file, and those in ``child_jsons``."""
+"""The files of a config of DLNest's contract: the root file, and those in ``child_jsons``."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ MAX_FILES = 256
 """Limit of the files of one config; a file that is listed twice counts twice."""
 
 _DECISIVE = {"runner_file_path", "life_cycle_file_path"}
-"""Keys that only document 000's contract has."""
+"""Keys that only DLNest's contract has."""
 
 ReadFile = Callable[[Path], ConfigFile]
 """Reads one file."""
 
 
 def is_root(values: Mapping[str, Any]) -> bool:
-    """Whether the values of a root file are of document 000's contract.
+    """Whether the values of a root file are of DLNest's contract.
 
     Each of `_DECISIVE` alone decides. Other keys of that contract may as well be the user's in a native
     config, which has ``runner``, or includes it.
@@ -47,7 +47,7 @@ class MergeOrder(NamedTuple):
 
 
 def merge_order(root: ConfigFile, tuning: ConfigFile | None, read: ReadFile) -> MergeOrder:
-    """Returns the files of a config in the order of document 000: the root file, then each child with its own
+    """Returns the files of a config in the order of DLNest: the root file, then each child with its own
     children, in the order in which they are listed; the tuning file last, with its children.
 
     A relative child is in the folder ``root_file_path``; if there is no such file, beside the file that lists

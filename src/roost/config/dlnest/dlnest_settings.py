@@ -1,4 +1,4 @@
-"""The settings of a config of document 000's contract."""
+"""The settings of a config of DLNest's contract."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class SaveSettings(Struct, frozen=True, kw_only=True):
 
 
 class RoostSection(ExecutionSettings, Struct, frozen=True, kw_only=True):
-    """``roost``: how a run of document 000's contract is carried out."""
+    """``roost``: how a run of DLNest's contract is carried out."""
 
     strategy: Annotated[
         Literal["single", "ddp"] | None,
@@ -46,7 +46,7 @@ class RoostSection(ExecutionSettings, Struct, frozen=True, kw_only=True):
 
 
 class TrackSettings(Struct, frozen=True, kw_only=True):
-    """``checkpoint_args``: the checkpoints that are kept, by the names of document 000."""
+    """``checkpoint_args``: the checkpoints that are kept, by the names of DLNest."""
 
     max_ckpt_in_slow_track: Annotated[Natural, help_text("checkpoints kept in the slow track")] = 0
     dilation_in_slow_track: Annotated[Positive, help_text("saves from one of them to the next")] = 100
@@ -55,7 +55,7 @@ class TrackSettings(Struct, frozen=True, kw_only=True):
 
 
 class _Keys(Struct, frozen=True, kw_only=True):
-    """The keys of document 000 that roost reads."""
+    """The keys of DLNest that roost reads."""
 
     save_root: Annotated[str, help_text("folder in which packages are made")] = "Saves"
     root_file_path: Annotated[str | None, help_text("folder of the project")] = None
@@ -74,7 +74,7 @@ class _Keys(Struct, frozen=True, kw_only=True):
 
 
 class DlnestSettings(RunSettings, Struct, frozen=True, kw_only=True):
-    """All settings of document 000's contract that roost reads."""
+    """All settings of DLNest's contract that roost reads."""
 
     root_file_path: str | None
     """The project's folder, as written."""
@@ -97,7 +97,7 @@ class DlnestSettings(RunSettings, Struct, frozen=True, kw_only=True):
 
 
 def parse_dlnest_settings(values: Mapping[str, Any], *, where: Where = lambda key: None) -> DlnestSettings:
-    """Returns the settings of a merged config of document 000's contract; every key that roost does not read
+    """Returns the settings of a merged config of DLNest's contract; every key that roost does not read
     is the user's.
 
     Args:

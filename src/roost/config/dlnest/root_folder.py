@@ -1,4 +1,4 @@
-"""The project's folder of a config of document 000's contract: ``root_file_path``."""
+"""The project's folder of a config of DLNest's contract: ``root_file_path``."""
 
 from __future__ import annotations
 

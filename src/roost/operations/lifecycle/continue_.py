@@ -210,7 +210,7 @@ def _is_nothing_left(
     package: PackageFolder, checkpoint: int | None, found: resume_gate.ResumeGate, values: Mapping[str, Any]
 ) -> bool:
     """Whether the run is finished, and another session would train no step and repeat its end as it was. A
-    project of document 000's contract trains at least one more epoch: its own code decides after it."""
+    project of DLNest's contract trains at least one more epoch: its own code decides after it."""
     if PackageKind.of(package.request) is PackageKind.DLNEST:
         return False
     end = run_limits.newest_checkpoint(package)
@@ -235,7 +235,7 @@ def nothing_to_train(
 
 
 def finished_note(package: PackageFolder, overrides: Sequence[str] = ()) -> str:
-    """Returns `nothing_to_train` in one line; of a project of document 000's contract, that it trains on."""
+    """Returns `nothing_to_train` in one line; of a project of DLNest's contract, that it trains on."""
     if PackageKind.of(package.request) is PackageKind.DLNEST:
         path = shlex.quote(str(package.path))
         return f"the run is finished; `roost continue {path}` trains at least one more epoch"

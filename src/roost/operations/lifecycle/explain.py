@@ -68,7 +68,7 @@ class DeclaredOption:
 def declared_options(
     config: Path, *, tuning: Path | None = None, overrides: Sequence[str] = ()
 ) -> list[DeclaredOption]:
-    """Returns the options of a config, without checking their values. Those of a config of document 000's
+    """Returns the options of a config, without checking their values. Those of a config of DLNest's
     contract are the settings of its section ``roost``.
 
     Raises:
@@ -90,7 +90,7 @@ def declared_options(
 
 
 def _settings_of_section(found: Config) -> Iterator[DeclaredOption]:
-    """Yields the settings of the section ``roost`` of a config of document 000's contract, without inner
+    """Yields the settings of the section ``roost`` of a config of DLNest's contract, without inner
     sections and what is in those of the mirrors."""
     for key in dlnest_settings.known_keys(found.values):
         values, help = dlnest_settings.allowed_values(key), dlnest_settings.describe(key)

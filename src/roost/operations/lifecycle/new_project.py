@@ -32,7 +32,7 @@ _DISTRIBUTIONS = {b"sklearn": "scikit-learn"}
 """Packages that some templates import and roost does not install, with their names for pip."""
 
 _PROJECT = b"${project}"
-"""In a template's JSON files: the absolute path of the new project, as document 000 has it written out."""
+"""In a template's JSON files: the absolute path of the new project, as DLNest's README writes it."""
 
 _TEMPLATES_FOLDER = Path(__file__).parents[2] / "templates"
 
@@ -109,7 +109,7 @@ def _remove(made: Sequence[Path]) -> None:
 
 
 def no_plugins(setting: str, plugins: str) -> Refused:
-    """Returns the error for a request to add plugins to a project: DLNest's programs have it, document 000
+    """Returns the error for a request to add plugins to a project: DLNest's programs have it, its README
     has not, and a config names its plugins."""
     return Refused(
         "plugins are not added to a project",

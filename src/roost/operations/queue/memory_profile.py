@@ -46,7 +46,7 @@ def profile_of(
 
 
 def _relevant_settings(package: PackageFolder, settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns the settings with those of roost at the top. In a package of document 000's contract, they are
+    """Returns the settings with those of roost at the top. In a package of DLNest's contract, they are
     in a section of their own, and all other keys are the user's."""
     if PackageKind.of(package.request) is not PackageKind.DLNEST:
         return settings

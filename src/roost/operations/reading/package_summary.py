@@ -114,7 +114,7 @@ def _group(path: Path, stored_tasks: Sequence[task_file.StoredTask]) -> str | No
         return None
     values = package_schema.load(path, "args.json")
     values.pop("seed", None)
-    if isinstance(section := values.get("roost"), dict):  # document 000's contract
+    if isinstance(section := values.get("roost"), dict):  # DLNest's contract
         section.pop("seed", None)
     return f"{sweeps[-1]}-{zlib.crc32(json.dumps(values, sort_keys=True).encode()):08x}"
 

@@ -409,7 +409,7 @@ def _check_ranks(settings: RunSettings, strategy: str, world: int, where: Where)
         conflicts.check_ranks(settings, strategy, world, where)
     elif strategy == "fsdp":
         raise ConfigError(
-            "projects of document 000's contract register whole modules with DDP, which fsdp would cut",
+            "projects of DLNest's contract register whole modules with DDP, which fsdp would cut",
             setting="--strategy",
             received=strategy,
             fix="use ddp",

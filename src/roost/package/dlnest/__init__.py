@@ -1,4 +1,4 @@
-"""Packages of document 000's contract.
+"""Packages of DLNest's contract.
 
 original_folder: recognises packages that DLNest's own programs wrote
 original_checkpoint: their checkpoints

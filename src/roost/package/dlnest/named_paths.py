@@ -1,7 +1,7 @@
-"""The files and folders that a config of document 000's contract names, and their places in a package.
+"""The files and folders that a config of DLNest's contract names, and their places in a package.
 
 A path keeps its place below the project's folder. One outside of it is in the package's own folder: a file
-under its name, a folder under its stem, as document 000 says.
+under its name, a folder under its stem, as DLNest says.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Projects in document 000's contract: LifeCycle, Dataset and Runner by its own names.
+"""Projects in DLNest's contract: LifeCycle, Dataset and Runner by its own names.
 
 project_loading: the project of a package, built in the contract's order
 classes: the base classes of a project

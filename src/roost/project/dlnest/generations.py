@@ -1,4 +1,4 @@
-"""The generations of document 000's contract, recognised by the constructors of a project's classes."""
+"""The generations of DLNest's contract, recognised by the constructors of a project's classes."""
 
 from __future__ import annotations
 

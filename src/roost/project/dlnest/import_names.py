@@ -1,4 +1,4 @@
-"""The import names of document 000's classes, such as ``DLNest.Common.RunnerBaseTorch``."""
+"""The import names of DLNest's classes, such as ``DLNest.Common.RunnerBaseTorch``."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class LifeCycleCalls:
             )
 
     def decide(self, name: str, *arguments: Any) -> bool:
-        """Returns a decision such as "needValidation", called with the arguments in the document's order; all
+        """Returns a decision such as "needValidation", called with the arguments in DLNest's order; all
         ranks must call this."""
         method = self._defined(name)
         if method is None:

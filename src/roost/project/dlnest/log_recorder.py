@@ -1,4 +1,4 @@
-"""The rows of a run of document 000: what the project has put into its log."""
+"""The rows of a run of DLNest: what the project has put into its log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Imports the files that a config of document 000's contract names, from the package."""
+"""Imports the files that a config of DLNest's contract names, from the package."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def packaged_file(written: str, package: PackageFolder) -> Path:
     """
     request = package.request
     if Path(written).is_absolute() and written not in (request.get(PLACES) or {}):
-        return package.path / Path(written).name  # a package that document 000's own program has made
+        return package.path / Path(written).name  # a package that DLNest's own program has made
     return packaged_path(package.path, request, written)
 
 

@@ -1,4 +1,4 @@
-"""The three classes of a project in document 000's contract, imported from its package."""
+"""The three classes of a project in DLNest's contract, imported from its package."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ProjectClasses(NamedTuple):
 
 
 def load_classes(package: PackageFolder, settings: DlnestSettings) -> ProjectClasses:
-    """Imports the classes of a package, seeded, and makes the import names of document 000's classes
+    """Imports the classes of a package, seeded, and makes the import names of DLNest's classes
     available. From then on pickled objects of the project's classes can be read.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Loads a project of document 000's contract from its package, in the contract's order."""
+"""Loads a project of DLNest's contract from its package, in the contract's order."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from roost.train.distributed.ranks import ALONE, Ranks
 
 @dataclass
 class DlnestProject:
-    """A project of document 000's contract, whose parts come to be in this order:
+    """A project of DLNest's contract, whose parts come to be in this order:
 
     ```
     project = load_project(...)      # LifeCycle, its state
@@ -151,7 +151,7 @@ class DlnestProject:
 
     def load_save_dict(self, state: Mapping[str, Any]) -> None:
         """Restores life cycle, dataset, runner and log of a built project from what `save_dict` returned, or
-        from a checkpoint of document 000's own programs."""
+        from a checkpoint of DLNest's own programs."""
         if "life_cycle" in state:
             self.life_cycle.loadSaveDict(state["life_cycle"])
         if self.dataset is not None and "dataset" in state:

@@ -1,4 +1,4 @@
-"""The state of a run of a project of document 000: the parts of its checkpoints.
+"""The state of a run of a project of DLNest: the parts of its checkpoints.
 
 ==========  ================================================================================================
 dlnest      what the project's ``getSaveDict`` methods return, and its log

@@ -1,4 +1,4 @@
-"""`SavePackage`: document 000's interface of a package for a program with a loop of its own."""
+"""`SavePackage`: DLNest's interface of a package for a program with a loop of its own."""
 
 # Not durable: opens the output of the program, which it writes line by line
 

@@ -1,4 +1,4 @@
-"""Loads a project of document 000's contract with what a checkpoint holds of it, for analysis."""
+"""Loads a project of DLNest's contract with what a checkpoint holds of it, for analysis."""
 
 from __future__ import annotations
 

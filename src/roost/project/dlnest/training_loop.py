@@ -1,4 +1,4 @@
-"""The training loop of document 000: epochs, steps, validation and saves, by the project's own decisions."""
+"""The training loop of DLNest: epochs, steps, validation and saves, by the project's own decisions."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _FAILED = 2
 
 
 class TrainingLoop:
-    """Trains a project of document 000, and saves and resumes it at any step.
+    """Trains a project of DLNest, and saves and resumes it at any step.
 
     ```
     BTrain

@@ -308,7 +308,7 @@ def _output(parameters: ServerOutput) -> _Answer:
 
 
 def to_starlette(route: Route, threads: anyio.CapacityLimiter) -> StarletteRoute:
-    """Returns the route for the application. A failed operation is answered with status 200, as the document
+    """Returns the route for the application. A failed operation is answered with status 200, as DLNest
     requires."""
 
     async def endpoint(request: Request) -> Response:

@@ -2,7 +2,7 @@
 
 check_task: the task
 check_run: the stages, from the imports to the resumed run
-dlnest_check: the stages of a project in document 000's contract
+dlnest_check: the stages of a project in DLNest's contract
 stages: the printed and recorded line of each stage
 stage_hooks: hooks that report the stages of the shortened run
 short_run: shortens the data and the end of a trainer

@@ -1,4 +1,4 @@
-"""The check of a project in document 000's contract: an epoch of two steps, with all that follows one."""
+"""The check of a project in DLNest's contract: an epoch of two steps, with all that follows one."""
 
 from __future__ import annotations
 

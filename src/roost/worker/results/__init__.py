@@ -1,6 +1,6 @@
 """Tasks that make files from a checkpoint: exported weights and predictions.
 
-project_weights: the weights in checkpoints of document 000's contract
+project_weights: the weights in checkpoints of DLNest's contract
 weight_mean: the weights in checkpoints, and their mean
 export_task: the export of weights into one file
 predict_task: the prediction of a set

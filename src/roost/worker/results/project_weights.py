@@ -1,4 +1,4 @@
-"""The weights in the state of a runner of document 000's contract, by the names of its attributes.
+"""The weights in the state of a runner of DLNest's contract, by the names of its attributes.
 
 Nothing is unpickled: what only a pickle can hold is no weight.
 """
@@ -26,7 +26,7 @@ _OF_OPTIMIZER = {"state", "param_groups"}
 
 
 def is_projects(info: Manifest) -> bool:
-    """Whether a checkpoint is that of a project of document 000's contract."""
+    """Whether a checkpoint is that of a project of DLNest's contract."""
     return PROJECT in checkpoint.part_names(info)
 
 

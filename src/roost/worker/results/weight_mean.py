@@ -39,7 +39,7 @@ def read_weights(path: Path, *, average: str | None = None) -> tuple[Manifest, M
     if project_weights.is_projects(checkpoint.read_manifest(path)):
         if average is not None:
             raise NotFound(
-                "roost keeps no averages of weights in a run of document 000's contract",
+                "roost keeps no averages of weights in a run of DLNest's contract",
                 setting="--averaged",
                 received=average,
                 fix="leave it out; an average that the project keeps is among its modules",

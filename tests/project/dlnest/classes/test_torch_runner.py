@@ -68,7 +68,7 @@ def test_modules_remain_those_of_the_project() -> None:
     assert not hasattr(runner.generator, "module")
 
 
-def test_the_state_has_document_000s_form() -> None:
+def test_the_state_has_dlnests_form() -> None:
     state = begun(Gan()).getSaveDict()
     assert list(state) == [0, 1, 2, "held_modules", "optimizer", "scheduler"]  # a loss has a number, too
     assert list(state["held_modules"]) == ["heads.0", "parts.a", "parts.deep.0.0"]

@@ -1,5 +1,5 @@
-"""Trains with dropout, and validates without eval(), as the document's example does: the statistics of the
-batch norm change in a validation, too."""
+"""Trains with dropout, and validates without eval(), as the example in DLNest's README does: the
+statistics of the batch norm change in a validation, too."""
 
 import torch
 from DLNest.Common.RunnerBaseTorch import RunnerBaseTorch

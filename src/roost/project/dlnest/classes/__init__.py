@@ -1,4 +1,4 @@
-"""The base classes of document 000's contract, with its names.
+"""The base classes of DLNest's contract, with its names.
 
 project_object: what they have in common
 running_status: the state of a run, as they see it

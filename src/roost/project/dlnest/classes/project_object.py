@@ -1,4 +1,4 @@
-"""What the base classes of document 000's contract have in common."""
+"""What the base classes of DLNest's contract have in common."""
 
 from __future__ import annotations
 

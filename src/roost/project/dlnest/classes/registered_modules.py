@@ -1,4 +1,4 @@
-"""The modules of a runner in document 000's contract, with the numbers that its checkpoints give them."""
+"""The modules of a runner in DLNest's contract, with the numbers that its checkpoints give them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PARAMETERS = "parameters"
 class RegisteredModules:
     """The modules of a runner, each once, on the run's device.
 
-    A module has a number, by the order of registration. Document 000's programs gave a module a number for
+    A module has a number, by the order of registration. DLNest's programs gave a module a number for
     each registration, so one that was registered twice has two in their checkpoints; those numbers are known
     here, too.
 
@@ -89,7 +89,7 @@ class RegisteredModules:
         return {**numbered, HELD: held} if held else numbered
 
     def load_state_dict(self, state: Mapping[Any, Any]) -> None:
-        """Loads what `state_dict` returned, or a checkpoint of document 000's own programs.
+        """Loads what `state_dict` returned, or a checkpoint of DLNest's own programs.
 
         Raises:
             CheckpointError: The number of modules is another one.

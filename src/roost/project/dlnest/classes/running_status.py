@@ -1,4 +1,4 @@
-"""The state of a run as the objects of a project in document 000's contract see it: their `_status`."""
+"""The state of a run as the objects of a project in DLNest's contract see it: their `_status`."""
 
 from __future__ import annotations
 

@@ -54,12 +54,12 @@ class RunnerBaseTorch(RunnerBase):
     def getSaveDict(self) -> dict[Any, Any]:
         """Returns the states of modules by number; of optimizers, schedulers and scalers by attribute."""
         named = {kind: {name: one.state_dict() for name, one in self._named(kind).items()} for kind in _KINDS}
-        if not named["scaler"]:  # document 000's programs have no such key
+        if not named["scaler"]:  # DLNest's programs have no such key
             del named["scaler"]
         return {**self._modules().state_dict(), **named}
 
     def loadSaveDict(self, saveDict: dict[Any, Any]) -> None:
-        """Restores what `getSaveDict` returned, or a checkpoint of document 000's own programs; prints which
+        """Restores what `getSaveDict` returned, or a checkpoint of DLNest's own programs; prints which
         optimizers and schedulers it has no state of.
 
         Raises:

@@ -1,4 +1,4 @@
-"""Plugins of document 000's contract: functions that run before methods of the project with the same names.
+"""Plugins of DLNest's contract: functions that run before methods of the project with the same names.
 
 plugin_base: the base class of plugins
 plugin_loading: the plugins of a config, by name or path

@@ -1,4 +1,4 @@
-"""The base class of plugins in document 000's contract."""
+"""The base class of plugins in DLNest's contract."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plugin classes that a config of document 000's contract names."""
+"""The plugin classes that a config of DLNest's contract names."""
 
 from __future__ import annotations
 
