@@ -54,6 +54,27 @@ def test_what_was_added(tmp_path: Path) -> None:
 
 
 @linux
+def test_what_is_written_while_a_hole_is_searched_is_no_hole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "_output.txt"
+    path.write_bytes(b"one\n")
+    search = os.lseek
+
+    def search_and_write(fd: int, offset: int, whence: int) -> int:
+        try:
+            return search(fd, offset, whence)
+        except OSError:
+            if whence == os.SEEK_DATA and path.stat().st_size == 4:
+                path.write_bytes(b"one\ntwo\n")
+            raise
+
+    monkeypatch.setattr(os, "lseek", search_and_write)
+    with OutputReader(path) as output:
+        assert b"".join(output.read_new()) == b"one\ntwo\n"
+
+
+@linux
 def test_a_hole_is_one_line(tmp_path: Path) -> None:
     path = tmp_path / "_output.txt"
     head, lost, tail = b"h" * BLOCK * 2, b"?" * BLOCK * 30, b"t" * 100

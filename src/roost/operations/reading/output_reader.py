@@ -94,11 +94,12 @@ def _next_data(fd: int, offset: int) -> int:
     """Returns the offset of the next data at or after ``offset``; the end of the file if there is none."""
     if not hasattr(os, "SEEK_DATA"):
         return offset
+    size = os.fstat(fd).st_size  # before the search: what is written after it would count as a hole
     try:
         return os.lseek(fd, offset, os.SEEK_DATA)
     except OSError as error:
         if error.errno == errno.ENXIO:  # a hole up to the end, or the end itself
-            return max(offset, os.fstat(fd).st_size)
+            return max(offset, size)
         return offset  # a file system without support for holes has none
 
 
