@@ -13,12 +13,13 @@ from roost.base import former_names
 if TYPE_CHECKING:
     from roost.analysis.notebook_analysis import analyze as analyze
     from roost.base.errors import RoostError as RoostError
+    from roost.operations.python_api.package_api import Package as Package
+    from roost.operations.python_api.package_api import open_package as open_package
+    from roost.operations.python_api.run_collection import runs as runs
     from roost.project.contract import Data as Data
     from roost.project.contract import Dataset as Dataset
     from roost.project.contract import Runner as Runner
     from roost.project.download import download as download
-    from roost.project.package_api import Package as Package
-    from roost.project.package_api import open_package as open_package
     from roost.train.checkpointing.checkpoints import Checkpoints as Checkpoints
     from roost.train.data.arrays import Arrays as Arrays
     from roost.train.data.batch_function import Sampled as Sampled
@@ -37,8 +38,9 @@ __version__ = "0.1.0"
 
 _HOME = {
     "analyze": "roost.analysis.notebook_analysis",
-    "Package": "roost.project.package_api",
-    "open_package": "roost.project.package_api",
+    "runs": "roost.operations.python_api.run_collection",
+    "Package": "roost.operations.python_api.package_api",
+    "open_package": "roost.operations.python_api.package_api",
     "Data": "roost.project.contract",
     "Dataset": "roost.project.contract",
     "Media": "roost.train.reporting.media_files",

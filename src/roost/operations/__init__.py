@@ -6,6 +6,7 @@ sessions: how operations start sessions and workers, and follow them
 queue: to submit tasks, list them, explain them and change them
 devices: the cards of this machine and leases on them
 reading: to list, search, show and verify packages
+python_api: packages and runs from Python
 curves: to plot and export records
 models: to use the trained weights: analysis, prediction, export
 simulation: to replay the queue on a virtual clock

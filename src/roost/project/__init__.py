@@ -12,7 +12,6 @@ init_from: the initial weights
 yaml: a project described by a config alone
 dlnest: projects in DLNest's contract
 loaded_model: a trained Runner and its data, for analysis
-package_api: roost.Package, a package from Python
 package_writer: the session in which a program writes to a package
 download: roost.download, which tries mirrors in turn and never leaves a partial file
 http_transfer: a transfer over http that gives up a slow mirror

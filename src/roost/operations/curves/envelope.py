@@ -14,7 +14,6 @@ from roost.base.errors import NotFound, UsageError
 from roost.base.text.suggestions import did_you_mean
 from roost.operations.curves import history_cache
 from roost.operations.curves.curve import CurveEnvelope, NonfiniteGap, RecordedCurves
-from roost.operations.curves.history_cache import History
 from roost.operations.curves.record_columns import NumberArray
 
 _MAX_LISTED = 20
@@ -43,13 +42,7 @@ def build_envelopes(
     """
     if from_step is not None and to_step is not None and from_step > to_step:
         raise UsageError("is before from_step", setting="to_step", received=to_step, fix="swap the two")
-    try:
-        history = History(folder)
-        series = {name: _read_series(history, name) for name in names}
-    except history_cache.DamagedCache:
-        history_cache.remove_cached(folder)
-        history = History(folder)
-        series = {name: _read_series(history, name) for name in names}
+    history, series = history_cache.read_series(folder, lambda known: _checked_names(names, known))
     steps = [steps for steps, _ in series.values() if len(steps)]
     low = from_step if from_step is not None else min((int(one[0]) for one in steps), default=None)
     high = to_step if to_step is not None else max((int(one[-1]) for one in steps), default=None)
@@ -64,14 +57,14 @@ def build_envelopes(
     )
 
 
-def _read_series(history: History, name: str) -> tuple[NumberArray, NumberArray]:
-    try:
-        return history.series(name)
-    except KeyError:
-        known = history.names
-        choices = f"name one of: {', '.join(known[:_MAX_LISTED])}"
-        fix = did_you_mean(name, known) + choices if known else "try again when the run has recorded a row"
-        raise NotFound("is not recorded", setting="name", received=name, fix=fix) from None
+def _checked_names(names: Sequence[str], known: Sequence[str]) -> Sequence[str]:
+    for name in names:
+        if name not in known:
+            choices = f"name one of: {', '.join(known[:_MAX_LISTED])}"
+            again = "try again when the run has recorded a row"
+            fix = did_you_mean(name, known) + choices if known else again
+            raise NotFound("is not recorded", setting="name", received=name, fix=fix)
+    return names
 
 
 def build_envelope(

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -75,8 +75,12 @@ class _Header(msgspec.Struct, frozen=True, array_like=True):
     columns: dict[str, _ColumnHeader]
 
 
+Series = tuple[NumberArray, NumberArray]
+"""The steps, ascending, and the values of one name."""
+
+
 class DamagedCache(Exception):
-    """A cache file does not match its checksum: call `remove_cached`."""
+    """A cache file does not match its checksum; `read_series` rebuilds it."""
 
 
 @dataclass
@@ -139,7 +143,7 @@ class History:
         )
         return list(dict.fromkeys(found))
 
-    def series(self, name: str) -> tuple[NumberArray, NumberArray]:
+    def series(self, name: str) -> Series:
         """Returns the steps, ascending, and the values of one name.
 
         Raises:
@@ -179,6 +183,24 @@ class History:
                 if len(rows) > 1:
                     moved |= dict.fromkeys(rows, -1) | {rows[-1]: rows[0]}
         return moved
+
+
+def read_series(
+    folder: Path, select: Callable[[Sequence[str]], Iterable[str]]
+) -> tuple[History, dict[str, Series]]:
+    """Returns the history of a run, and the series of the selected names. A damaged cache is rebuilt.
+
+    Args:
+        folder: The ``records`` folder of a package; it need not exist.
+        select: Chooses among the recorded names.
+    """
+    history = History(folder)
+    try:
+        return history, {name: history.series(name) for name in select(history.names)}
+    except DamagedCache:
+        remove_cached(folder)
+        history = History(folder)
+        return history, {name: history.series(name) for name in select(history.names)}
 
 
 def records_files(folder: Path) -> list[Path]:

@@ -8,14 +8,14 @@ any time.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import msgspec
 
 from roost.base.errors import NotFound
 from roost.operations.cache_folder import package_index_path, write_cache_file
-from roost.operations.reading.package_row import CHANGING_STATES, IndexEntry, PackageSummary
+from roost.operations.reading.package_row import CHANGING_STATES, FoundPackage, IndexEntry, PackageSummary
 from roost.package.dlnest import original_folder
 
 _FORMAT = 6
@@ -39,12 +39,22 @@ def list_packages(directory: Path | str | None = None, query: str = "") -> list[
         NotFound: There is no such folder.
         UsageError: The query is not valid.
     """
-    folder, found = _find_entries(directory)
-    if not query:
-        return [entry.summary for entry in found.values()]
-    from roost.operations.reading.search import FoundPackage, search
+    return [one.entry.summary for one in find_packages([directory], query)]
 
-    return [one.entry.summary for one in search([FoundPackage(folder, *one) for one in found.items()], query)]
+
+def find_packages(directories: Iterable[Path | str | None], query: str = "") -> list[FoundPackage]:
+    """Returns the packages of several folders, each sorted by name, or all of them as the query sorts them.
+    For the arguments and the errors see `list_packages`."""
+    packages = [
+        FoundPackage(folder, name, entry)
+        for folder, found in map(_find_entries, directories)
+        for name, entry in found.items()
+    ]
+    if not query:
+        return packages
+    from roost.operations.reading.search import search
+
+    return search(packages, query)
 
 
 def listed_folder(directory: Path | str | None = None) -> Path:

@@ -6,6 +6,9 @@ ten thousand packages take to list.
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import NamedTuple
+
 import msgspec
 
 from roost.package.session_schema import LIVE_STATES
@@ -57,3 +60,11 @@ class IndexEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
     stamp: tuple[int, int]
     """Modification time in nanoseconds, and inode, of its ``sessions`` folder when it was summarized."""
     summary: PackageSummary
+
+
+class FoundPackage(NamedTuple):
+    """A package of a folder, with its entry of the index."""
+
+    folder: Path
+    name: str
+    entry: IndexEntry

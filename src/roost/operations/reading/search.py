@@ -19,12 +19,12 @@ import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from roost.base.errors import UsageError
-from roost.operations.reading.package_row import IndexEntry, PackageSummary
+from roost.operations.reading.package_row import FoundPackage, IndexEntry, PackageSummary
 from roost.operations.reading.query import Comparison, Key, Query, SortKey, parse, unknown_key_error
 
 _FIELDS = tuple(field.name for field in msgspec.structs.fields(PackageSummary))
@@ -35,14 +35,6 @@ _COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-
-
-class FoundPackage(NamedTuple):
-    """A package of a folder, with its entry of the index."""
-
-    folder: Path
-    name: str
-    entry: IndexEntry
 
 
 _ValueGetter = Callable[[FoundPackage], Sequence[Any]]

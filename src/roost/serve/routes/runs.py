@@ -17,7 +17,8 @@ from roost.operations.queue.new_tasks import NewTasks
 from roost.operations.queue.submit import SubmitRequest, submit, submit_continue
 from roost.operations.queue.submit_command import submit_command
 from roost.operations.reading.list_packages import entries
-from roost.operations.reading.search import FoundPackage, search
+from roost.operations.reading.package_row import FoundPackage
+from roost.operations.reading.search import search
 from roost.operations.reading.show import CheckpointDetails, PackageDetails, list_checkpoints, show
 from roost.operations.responses import (
     AcceptedRun,

@@ -4,25 +4,41 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path, PurePath
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import msgspec
 
 from roost.base.errors import ConfigError, NotFound, Refused, RoostError
+from roost.base.text.suggestions import did_you_mean
 from roost.config import layers
 from roost.config.layers import Config, Contract, Layer
+from roost.operations.python_api import tables
+from roost.operations.reading.package_row import PackageSummary
+from roost.operations.reading.package_summary import summarize
 from roost.package import package as stored
-from roost.package import package_name
+from roost.package import package_name, records
 from roost.package.checkpoints import checkpoint
 from roost.package.kinds import PackageKind
 from roost.package.package_draft import PackageDraft, prepare_python, prepare_training
 from roost.project.package_writer import STATE, PackageWriter
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from roost.project.contract import Runner
+
+
+class MetricCurve(NamedTuple):
+    """The recorded values of one metric."""
+
+    steps: NDArray[Any]
+    """(n,) int64, ascending."""
+    values: NDArray[Any]
+    """(n,) float64; a value that was not finite is NaN or infinite."""
 
 
 class Package(stored.PackageFolder):
@@ -96,6 +112,77 @@ class Package(stored.PackageFolder):
             return f"Package({str(self.path)!r})"
         number = "1 checkpoint" if len(found) == 1 else f"{len(found)} checkpoints"
         return f"Package({str(self.path)!r}: {state}, {number})"
+
+    def _repr_html_(self) -> str:
+        """Returns the table for a notebook: the summary, and the newest value of each metric."""
+        summary = msgspec.structs.asdict(self.summary())
+        shown = {name: value for name, value in summary.items() if value is not None}
+        newest = {name: float(curve.values[-1]) for name, curve in self.metrics().items()}
+        lines = [[name, tables.format_cell(value)] for name, value in {**shown, **newest}.items()]
+        return tables.to_html(str(self.path), ("", ""), lines)
+
+    def summary(self) -> PackageSummary:
+        """Returns the line of the package in `roost ls`: state, step, the main metric, times."""
+        return summarize(self.path)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Returns all effective rows of the run, each with ``step``, ``epoch``, ``time`` and the recorded
+        values. Of a long run, a few `metrics` are read much faster."""
+        return [dict(row) for row in self.records().rows]
+
+    def metrics(self, pattern: str = "*") -> dict[str, MetricCurve]:
+        """Returns the recorded values of the metrics whose names match.
+
+        Args:
+            pattern: A name, or one with ``*``: ``valid/*``. Times (``perf/``) and norms (``stats/``) are no
+                metrics: they match only a pattern that begins so.
+
+        Raises:
+            NotFound: No name matches, and the pattern is a name without ``*``.
+        """
+        from roost.operations.curves import history_cache
+
+        def select(known: Sequence[str]) -> list[str]:
+            found = [
+                name
+                for name in known
+                if fnmatchcase(name, pattern)
+                and (records.is_metric(name) or name.partition("/")[0] == pattern.partition("/")[0])
+            ]
+            if not found and "*" not in pattern:
+                fix = f"{did_you_mean(pattern, known)}`.metrics()` has all"
+                raise NotFound("is not recorded", where=self.path, received=pattern, fix=fix)
+            return sorted(found)
+
+        _, series = history_cache.read_series(self.path / "records", select)
+        return {name: MetricCurve(*one) for name, one in series.items()}
+
+    def to_pandas(self) -> Any:
+        """Returns the metrics as a ``pandas.DataFrame``: a line per recorded step, indexed by it; a column
+        per metric, NaN where a step has no value.
+
+        Raises:
+            Refused: pandas is not installed.
+        """
+        return tables.to_pandas(self._metric_columns(), index="step")
+
+    def to_arrow(self) -> Any:
+        """Returns the metrics as a ``pyarrow.Table``: a line per recorded step, null where a step has no
+        value.
+
+        Raises:
+            Refused: pyarrow is not installed.
+        """
+        return tables.to_arrow(self._metric_columns())
+
+    def _metric_columns(self) -> dict[str, list[Any]]:
+        curves = self.metrics()
+        steps = sorted(set[int]().union(*(curve.steps.tolist() for curve in curves.values())))
+        columns: dict[str, list[Any]] = {"step": steps}
+        for name, curve in curves.items():
+            values = dict(zip(curve.steps.tolist(), curve.values.tolist(), strict=True))
+            columns[name] = [values.get(step) for step in steps]
+        return columns
 
     @property
     def current(self) -> int | None:

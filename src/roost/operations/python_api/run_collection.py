@@ -1,0 +1,213 @@
+"""`roost.runs`: many runs, selected and sorted by a query, and their settings and metrics side by side."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple, overload
+
+import msgspec
+
+from roost.base.errors import NotFound
+from roost.base.text.suggestions import did_you_mean
+from roost.operations.python_api import tables
+from roost.operations.python_api.package_api import Package
+from roost.operations.reading.list_packages import find_packages
+from roost.operations.reading.package_row import FoundPackage, IndexEntry, PackageSummary
+
+_MAX_SHOWN_RUNS = 20
+_MAX_SHOWN_SETTINGS = 6
+_FIELDS = tuple(field.name for field in msgspec.structs.fields(PackageSummary))
+
+
+def runs(folders: Path | str | Iterable[Path | str] | None = None, query: str = "") -> Runs:
+    """Returns the runs of one or several folders, as `roost ls` lists them.
+
+    ```
+    best = roost.runs("runs", "state:succeeded sort:-valid/accuracy")[0]
+    steps, values = best.metrics("valid/*")["valid/accuracy"]
+    frame = roost.runs(["runs", "/data/old/runs"], "lr<1e-3").to_pandas()
+    ```
+
+    Args:
+        folders: A folder with packages, a package, or several of both. In a folder without packages its
+            ``runs`` is read. None: the current folder.
+        query: Selects and sorts the runs: `roost.operations.reading.query`.
+
+    Raises:
+        NotFound: There is no such folder.
+        UsageError: The query is not valid, or no run has one of its keys.
+    """
+    given = [folders] if folders is None or isinstance(folders, str | Path) else list(folders)
+    return Runs(find_packages(given, query))
+
+
+class _SearchColumns(NamedTuple):
+    """Values by name: one for each run, None where it has none."""
+
+    settings: dict[str, list[Any]]
+    metrics: dict[str, list[Any]]
+
+
+class Runs(Sequence[Package]):
+    """Runs in the order of their query. An element is the `roost.Package` that `roost.open_package` returns.
+
+    ```
+    runs[0], runs[:10], runs["2026-11-20_07-33-13_481"]
+    ```
+    """
+
+    def __init__(self, found: Sequence[FoundPackage]) -> None:
+        self._found = found
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    @overload
+    def __getitem__(self, key: int | str) -> Package: ...
+
+    @overload
+    def __getitem__(self, key: slice) -> Runs: ...
+
+    def __getitem__(self, key: int | str | slice) -> Package | Runs:
+        """Returns a run by its position or its name, or several by a slice.
+
+        Raises:
+            NotFound: There is no run of this name.
+            IndexError: There are not so many.
+        """
+        if isinstance(key, slice):
+            return Runs(self._found[key])
+        if isinstance(key, str):
+            for one in self._found:
+                if one.name == key:
+                    return Package(one.folder / one.name)
+            fix = did_you_mean(key, self.names) + "`.names` are those that the query selected"
+            raise NotFound("no run has this name", received=key, fix=fix)
+        one = self._found[key]
+        return Package(one.folder / one.name)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the runs."""
+        return [one.name for one in self._found]
+
+    @property
+    def summaries(self) -> list[PackageSummary]:
+        """The summary of each run, as `roost ls` shows it."""
+        return [one.entry.summary for one in self._found]
+
+    @property
+    def settings(self) -> dict[str, list[Any]]:
+        """The settings of all runs by dotted name, such as ``optimizers.main.lr``: a value per run; None
+        where a run does not have the setting, a list where it has several values."""
+        return self._search_columns.settings
+
+    @property
+    def metrics(self) -> dict[str, list[Any]]:
+        """The newest value of each metric by its name: a value per run, or None."""
+        return self._search_columns.metrics
+
+    @property
+    def varying(self) -> dict[str, list[Any]]:
+        """The settings in which the runs differ."""
+        return {
+            name: values
+            for name, values in self.settings.items()
+            if any(not _is_same(values[0], value) for value in values)
+        }
+
+    def columns(self) -> dict[str, list[Any]]:
+        """Returns the fields of the summaries, the folder, the settings and the newest metrics: a value per
+        run and name. A setting with the name of a field or metric is called ``settings.<name>``."""
+        found: dict[str, list[Any]] = {
+            name: [getattr(one, name) for one in self.summaries] for name in _FIELDS
+        }
+        found["folder"] = [str(one.folder) for one in self._found]
+        found |= self.metrics
+        taken = frozenset(found)
+        found |= {
+            f"settings.{name}" if name in taken else name: values for name, values in self.settings.items()
+        }
+        return found
+
+    def to_pandas(self) -> Any:
+        """Returns `columns` as a ``pandas.DataFrame`` with a line per run, indexed by name.
+
+        Raises:
+            Refused: pandas is not installed.
+        """
+        return tables.to_pandas(self.columns(), index="name")
+
+    def to_arrow(self) -> Any:
+        """Returns `columns` as a ``pyarrow.Table`` with a line per run.
+
+        Raises:
+            Refused: pyarrow is not installed.
+        """
+        return tables.to_arrow(self.columns())
+
+    def __repr__(self) -> str:
+        header, lines = self._table()
+        widths = [max(len(cells[at]) for cells in (header, *lines)) for at in range(len(header))]
+        table = [
+            "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
+            for cells in (header, *lines)
+        ]
+        return "\n".join([f"{self._title()}:", *table, *self._remarks()]) if self else self._title()
+
+    def _repr_html_(self) -> str:
+        """Returns the table for notebooks."""
+        return tables.to_html(self._title(), *self._table(), self._remarks())
+
+    def _title(self) -> str:
+        return "1 run" if len(self) == 1 else f"{len(self)} runs"
+
+    def _remarks(self) -> list[str]:
+        hidden = len(self) - _MAX_SHOWN_RUNS
+        more = len(self.varying) - _MAX_SHOWN_SETTINGS
+        lines = [f"and {hidden} more runs"] if hidden > 0 else []
+        return lines + ([f"and {more} more settings differ: .varying has them"] if more > 0 else [])
+
+    def _table(self) -> tuple[list[str], list[list[str]]]:
+        """Returns the header and the cells of the first runs, with the settings that most runs have and in
+        which they differ."""
+        varying = self.varying
+        names = sorted(varying, key=lambda name: (varying[name].count(None), name.count("."), name))
+        names = names[:_MAX_SHOWN_SETTINGS]
+        lines = []
+        for at, one in enumerate(self.summaries[:_MAX_SHOWN_RUNS]):
+            own = [varying[name][at] for name in names]
+            cells = [one.name, one.state, one.step, *own, one.metric, one.last, one.best]
+            lines.append([tables.format_cell(value) for value in cells])
+        return ["name", "state", "step", *names, "metric", "last", "best"], lines
+
+    @cached_property
+    def _search_columns(self) -> _SearchColumns:
+        """The settings and the metrics, from the search indices of the folders."""
+        from roost.operations.reading.search_index import METRIC_PREFIX, SETTING_PREFIX, SearchIndex
+
+        positions: dict[Path, dict[str, int]] = {}
+        entries: dict[Path, dict[str, IndexEntry]] = {}
+        for at, one in enumerate(self._found):
+            positions.setdefault(one.folder, {})[one.name] = at
+            entries.setdefault(one.folder, {})[one.name] = one.entry
+        settings: dict[str, list[Any]] = {}
+        metrics: dict[str, list[Any]] = {}
+        for folder, of_name in positions.items():
+            index = SearchIndex(folder, entries[folder])
+            for key in sorted(index.keys):
+                is_metric = key.startswith(METRIC_PREFIX)
+                name = key.removeprefix(METRIC_PREFIX if is_metric else SETTING_PREFIX)
+                for package, values in index.column(key).items():
+                    column = (metrics if is_metric else settings).setdefault(name, [None] * len(self))
+                    column[of_name[package]] = values[0] if len(values) == 1 else values
+        return _SearchColumns(dict(sorted(settings.items())), dict(sorted(metrics.items())))
+
+
+def _is_same(one: Any, two: Any) -> bool:
+    if isinstance(one, float) and isinstance(two, float) and math.isnan(one) and math.isnan(two):
+        return True
+    return type(one) is type(two) and bool(one == two)
