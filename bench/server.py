@@ -36,7 +36,7 @@ from typing import Any
 
 import httpx
 
-from roost.operations.reading.search_fields import flatten
+from roost.operations.listing.search_fields import flatten
 from roost.package import records
 from roost.package.live_progress import ProgressFile
 from roost.serve import server_control

@@ -100,7 +100,7 @@ def test_each_row_is_reached(row: OtherOption) -> None:
         ("run", "--dependency afterok:3", "roost submit CONFIG --after 3"),
         ("tasks", "--states PENDING", "--state pending"),
         ("predict", "--config c.yaml", ""),
-        ("ls", "--sort valid/loss", "sort:valid/loss"),
+        ("ls", "--sort-by valid/loss", "--sort valid/loss"),
         ("ls", "--where 'valid/loss<1'", "'valid/loss<1'"),
     ],
 )

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from roost.base.errors import RoostError
+from roost.operations.listing.package_summary import summarize
 from roost.operations.reading import package_schema
-from roost.operations.reading.package_summary import summarize
 from roost.operations.reading.show import show
 from roost.operations.reading.verify import Finding, verify
 from roost.package import resume_gate

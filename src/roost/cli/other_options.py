@@ -212,9 +212,9 @@ OTHER_OPTIONS = {
     ),
     "slurm": (
         OtherOption(
-            ("-S", "--sort", "--sort-by", "--order-by"),
-            "sort:VALUE",
-            "a word of the query; sort:-KEY is descending",
+            ("-S", "--sort-by", "--order-by"),
+            "--sort VALUE",
+            "-KEY is descending",
             "valid/loss",
             commands=("ls",),
         ),

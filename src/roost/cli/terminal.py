@@ -208,19 +208,32 @@ def fit_columns(
     Args:
         columns: The cells, by column name.
         width: Characters of a line of the terminal.
-        dropped: Groups of columns that are left out, one group after the other, until the rest fits.
+        dropped: Groups of columns that are left out, one group after the other, until the rest fits. A group
+            that then fits beside the rest is shown after all.
         truncated: The last column, whose cells may be truncated.
         min_truncated: Characters of the last column that stay visible.
     """
     widths = {name: max(map(len, (name, *cells))) + _COLUMN_GAP for name, cells in columns.items()}
     if truncated in widths:
         widths[truncated] = min(widths[truncated], min_truncated + _COLUMN_GAP)
-    for names in dropped:
-        if sum(widths.values()) - _COLUMN_GAP <= width:
+
+    def remaining(groups: Iterable[Sequence[str]]) -> list[str]:
+        hidden = frozenset(name for group in groups for name in group)
+        return [name for name in columns if name not in hidden]
+
+    def fits(groups: Iterable[Sequence[str]]) -> bool:
+        return sum(widths[name] for name in remaining(groups)) - _COLUMN_GAP <= width
+
+    left_out: list[Sequence[str]] = []
+    for group in dropped:
+        if fits(left_out):
             break
-        for name in names:
-            widths.pop(name, None)
-    return list(widths)
+        left_out.append(group)
+    for group in reversed(left_out.copy()):
+        others = [one for one in left_out if one is not group]
+        if fits(others):
+            left_out = others
+    return remaining(left_out)
 
 
 def _escape_cells(cells: Sequence[str]) -> Sequence[str]:

@@ -5,7 +5,8 @@ lifecycle: to create, run, continue, fork, stop and debug packages
 sessions: how operations start sessions and workers, and follow them
 queue: to submit tasks, list them, explain them and change them
 devices: the cards of this machine and leases on them
-reading: to list, search, show and verify packages
+listing: to list, search and group packages
+reading: to show and verify packages
 python_api: packages and runs from Python
 curves: to plot and export records
 models: to use the trained weights: analysis, prediction, export

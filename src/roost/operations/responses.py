@@ -8,8 +8,8 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from roost.operations.devices.devices import LeaseOnCard
+from roost.operations.listing.package_row import PackageSummary
 from roost.operations.queue.list_tasks import TaskRow
-from roost.operations.reading.package_row import PackageSummary
 
 T = TypeVar("T")
 

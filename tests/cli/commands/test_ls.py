@@ -22,8 +22,8 @@ def test_a_table(tmp_path: Path) -> None:
     session(made, "failed", error="ValueError: " + "long " * 30)
     said = roost("ls", cwd=tmp_path)
     header, first, second = said.stdout.splitlines()
-    assert header.split()[:4] == ["NAME", "STATE", "STEP", "EPOCH"]
-    assert first.split()[:3] == ["first", "succeeded", "30/30"] and "a test" in first and "0.75" in first
+    assert header.split()[:5] == ["NAME", "STATE", "max_epochs", "STEP", "EPOCH"]
+    assert first.split()[:4] == ["first", "succeeded", "3", "30/30"] and "a test" in first and "0.75" in first
     session(package(tmp_path / "runs", "third"), "succeeded", reason="early stop")
     assert "early stop; a test" in roost("ls", cwd=tmp_path).stdout
     assert "failed" in second and "ValueError: long" in second and second.endswith("…")
@@ -50,11 +50,11 @@ def shown(folder: Path, width: int) -> list[str]:
     [
         (123, "NAME STATE STEP EPOCH METRIC LAST BEST STARTED TIME SESSIONS ABOUT"),
         (122, "NAME STATE STEP METRIC LAST BEST STARTED TIME SESSIONS ABOUT"),
-        (115, "NAME STATE STEP METRIC LAST BEST STARTED TIME ABOUT"),
-        (105, "NAME STATE STEP METRIC LAST BEST TIME ABOUT"),
+        (115, "NAME STATE STEP EPOCH METRIC LAST BEST STARTED TIME ABOUT"),
+        (105, "NAME STATE STEP EPOCH METRIC LAST BEST TIME SESSIONS ABOUT"),
         (87, "NAME STATE STEP METRIC LAST TIME ABOUT"),
-        (81, "NAME STATE STEP METRIC LAST ABOUT"),
-        (73, "NAME STATE STEP ABOUT"),
+        (81, "NAME STATE STEP METRIC LAST BEST ABOUT"),
+        (73, "NAME STATE STEP EPOCH TIME ABOUT"),
     ],
 )
 def test_columns_go_where_the_terminal_is_narrow(tmp_path: Path, width: int, names: str) -> None:
@@ -126,5 +126,62 @@ def test_mean_and_deviation_over_the_seeds_of_a_sweep(tmp_path: Path) -> None:
         task_file.write(queued.task(package=str(made.path), sweep="7sweep"), tmp_path / "lab")
     *table, empty, header, over = roost("ls", cwd=tmp_path).stdout.splitlines()
     assert len(table) == 4 and not empty
-    assert header.split() == ["OVER", "SEEDS", "RUNS", "METRIC", "LAST", "BEST"]
-    assert re.split(" {2,}", over) == ["lr=1 seed=*", "3", "valid/loss", "1.75 ± 1", "1.5 ± 1"]
+    assert header.split() == ["OVER", "SEEDS", "RUNS", "METRIC", "LAST", "BEST", "FIRST"]
+    assert re.split(" {2,}", over) == ["all", "3", "valid/loss", "1.75 ± 1", "1.5 ± 1", "lr=1 seed=0"]
+
+
+def sweep(folder: Path) -> None:
+    """Two learning rates with two seeds each."""
+    for number in range(4):
+        rate, seed = (0.1, 0.01)[number % 2], number // 2
+        values = {**VALUES, "seed": seed, "optimizers": {"main": {"class": "torch.optim.SGD", "lr": rate}}}
+        rows = [{**one, "valid/loss": one["valid/loss"] + number} for one in ROWS]
+        package(folder, f"run{number}", rows=rows, values=values, checkpoints=False)
+
+
+def test_what_varies_and_what_was_asked_for(tmp_path: Path) -> None:
+    sweep(tmp_path / "runs")
+    header, *rows = roost("ls", "--sort", "-lr", cwd=tmp_path).stdout.splitlines()
+    assert header.split()[:5] == ["NAME", "STATE", "lr", "seed", "STEP"]
+    assert [row.split()[0] for row in rows] == ["run0", "run2", "run1", "run3"]
+    header, row = roost("ls", "run1", "--columns", "valid/loss,lr,size", cwd=tmp_path).stdout.splitlines()
+    assert header.split() == ["NAME", "STATE", "valid/loss", "lr", "size"]
+    assert re.split(" {2,}", row)[2:4] == ["1.75", "0.01"] and row.endswith("kB")
+    wrong = roost("ls", "--columns", "lrr", cwd=tmp_path)
+    assert wrong.returncode == 2 and "'lr'" in wrong.stderr
+
+
+def test_a_limit_and_a_screenful(tmp_path: Path) -> None:
+    sweep(tmp_path / "runs")
+    said = roost("ls", "--limit", "3", cwd=tmp_path)
+    assert len(said.stdout.splitlines()) == 4 and "1 more: --limit 0" in said.stderr
+    assert len(roost("ls", cwd=tmp_path).stdout.splitlines()) == 5
+    code, text = Terminal("ls", tmp_path / "runs", LINES="6").end()
+    assert code == 0 and len(click.unstyle(text).splitlines()) == 4 and "2 more" in text
+    assert len(json.loads(roost("ls", "--json", cwd=tmp_path).stdout)) == 4
+
+
+def test_groups(tmp_path: Path) -> None:
+    sweep(tmp_path / "runs")
+    header, first, second = roost(
+        "ls", "--group-by", "seed", "--sort", "valid/loss", cwd=tmp_path
+    ).stdout.splitlines()
+    assert header.split() == ["SEED", "RUNS", "METRIC", "LAST", "FIRST"]
+    assert re.split(" {2,}", first) == ["0.1", "2", "valid/loss", "1.75 ± 1.4", "run0"]
+    assert second.split()[0] == "0.01"
+    found = json.loads(roost("ls", "--group-by", "lr", "--json", cwd=tmp_path).stdout)
+    assert [(one["values"], one["runs"]) for one in found] == [({"lr": 0.1}, 2), ({"lr": 0.01}, 2)]
+    said = roost("ls", "nothing-like-it", "--group-by", "lr", cwd=tmp_path)
+    assert said.returncode == 0 and "no packages match" in said.stderr
+
+
+def test_several_folders_and_all_that_are_known(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        package(tmp_path / name, "same", checkpoints=False)
+    cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    _, *rows = roost("ls", "one", "two", "same", cwd=tmp_path, **cache).stdout.splitlines()
+    assert [row.split()[0] for row in rows] == ["one/same", "two/same"]
+    _, *rows = roost("ls", "--all", cwd=tmp_path, **cache).stdout.splitlines()
+    assert [row.split()[0] for row in rows] == ["one/same", "two/same"]
+    said = roost("ls", "one", "--all", cwd=tmp_path)
+    assert said.returncode == 2 and "--all" in said.stderr

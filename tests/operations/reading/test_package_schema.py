@@ -16,9 +16,9 @@ from roost.cli.package_view import format_package
 from roost.operations.curves.export_records import export_records
 from roost.operations.lifecycle.continue_ import ContinueRequest, next_session
 from roost.operations.lifecycle.fork import ForkRequest, fork
+from roost.operations.listing.list_packages import list_packages
 from roost.operations.models.analyze import AnalyzeRequest, analyze
 from roost.operations.reading import package_schema
-from roost.operations.reading.list_packages import list_packages
 from roost.operations.reading.logs import logs
 from roost.operations.reading.package_schema import DamagedPackage
 from roost.operations.reading.show import show

@@ -5,24 +5,28 @@ from __future__ import annotations
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from roost.base.errors import NotFound
+from roost.base.errors import NotFound, UsageError
+from roost.base.text.byte_sizes import format_bytes
 from roost.cli import terminal
 
 if TYPE_CHECKING:
-    from roost.operations.queue.seed_statistics import MeanStd
-    from roost.operations.reading.package_row import PackageSummary
+    from roost.operations.listing.package_row import PackageSummary
+    from roost.operations.listing.run_groups import MeanStd, RunGroup
+    from roost.operations.listing.run_listing import RunListing
 
 _HEADER = (
     "NAME", "STATE", "STEP", "EPOCH", "METRIC", "LAST", "BEST", "STARTED", "TIME", "SESSIONS",
     "FROM", "ABOUT",
 )  # fmt: skip
 _MAX_ABOUT = 60
+_MAX_CELL = 24
+"""Characters of a setting."""
 _DROPPED_COLUMNS = (
     ("EPOCH",),
     ("SESSIONS",),
@@ -30,40 +34,79 @@ _DROPPED_COLUMNS = (
     ("STARTED",),
     ("BEST",),
     ("TIME",),
-    ("METRIC", "LAST"),
 )
-"""Columns that are left out on a narrow terminal, in this order, until the rest fits."""
+"""Columns that are left out on a narrow terminal, in this order, until the rest fits; after them settings,
+the last one first, then `_LAST_DROPPED`."""
+_LAST_DROPPED = (("METRIC", "LAST", "BEST"),)
 _MIN_ABOUT = 16
 """Characters of the last column that stay visible when it is truncated."""
+_LINES_BESIDE_ROWS = 4
+"""Lines of a screen that the list leaves: the header, what is left out, the next prompt."""
 _OPERATORS = frozenset(" :=<>")
 
 
 @click.command("ls")
-@click.argument("words", nargs=-1, metavar="[DIRECTORY] [QUERY]...")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(words: tuple[str, ...], as_json: bool) -> int:
-    """Lists the packages of the current folder, or of ./runs if it has none, or of DIRECTORY.
+@click.argument("words", nargs=-1, metavar="[DIRECTORY]... [QUERY]...")
+@click.option("--all", "everywhere", is_flag=True, help="List the packages of every known folder.")
+@click.option("--columns", metavar="KEY,...", help="Show these columns; also size, task.")
+@click.option("--sort", "sort", metavar="KEY", help="As the term sort:KEY; -KEY sorts in descending order.")
+@click.option(
+    "--limit",
+    type=click.IntRange(0),
+    metavar="N",
+    help="At most N packages; 0: all. Default: a screenful.",
+)
+@click.option("--group-by", metavar="KEY", help="A line for each seed group, sweep, or value of KEY.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, with all settings and metrics.")
+def command(
+    words: tuple[str, ...],
+    everywhere: bool,
+    columns: str | None,
+    sort: str | None,
+    limit: int | None,
+    group_by: str | None,
+    as_json: bool,
+) -> int:
+    """Lists the packages of the current folder, or of ./runs if it has none, or of each DIRECTORY.
 
     QUERY selects packages. All its terms must hold: a word (part of the name or description), KEY:TEXT,
     KEY=VALUE, or != < <= > >=. sort:KEY and sort:-KEY sort the list. A KEY is a column (status, step, best,
     seconds, started), a setting (optimizers.main.lr, or its end: lr) or a metric (its newest value). Packages
     without a value do not match, and are sorted last. Put < and > into quotes.
 
-    FROM is the parent of a fork, and the step. ABOUT is the description, with early stop or time limit if
-    that ended the run, or the last error of a failed run. On a narrow terminal columns are left out. Below
-    the table are mean and standard deviation over the succeeded runs of a sweep that differ only in their
-    seed (`roost submit CONFIG seed=0..4`).
+    Settings in which the packages differ, and keys of the query, are columns. FROM is the parent of a fork,
+    and the step. ABOUT is the description, with early stop or time limit if that ended the run, or the last
+    error of a failed run. On a narrow terminal columns are left out. Below the table of a sweep are mean and
+    standard deviation over the succeeded runs that differ only in their seed.
+
+    --group-by seed shows that for any packages, --group-by sweep for whole sweeps, --group-by lr for equal
+    values of a key. Groups are sorted by the means of the first sort key.
 
     \b
     roost ls
-    roost ls runs --json
-    roost ls 'status:running lr<1e-3 valid/accuracy>=0.9 sort:-valid/accuracy'
+    roost ls runs ../older/runs 'status:running lr<1e-3' --sort -valid/accuracy
+    roost ls --all --columns lr,valid/accuracy,size --limit 20
+    roost ls runs --group-by seed --sort valid/loss
     """
-    from roost.operations.reading.list_packages import list_packages, listed_folder
+    from roost.operations.listing.run_listing import list_runs
 
-    directory, query = _folder_and_query(words)
-    rows = list_packages(directory, query)
-    if not rows and directory is None and len(words) == 1 and not set(query) & _OPERATORS:
+    directories, query = _folders_and_query(words, sort)
+    if everywhere:
+        from roost.operations.listing.known_folders import known_folders
+
+        if directories:
+            raise UsageError(
+                "lists every folder", setting="--all", received=str(directories[0]), fix="give one of the two"
+            )
+        directories = known_folders()
+    given = directories if directories or everywhere else [None]
+    if group_by is not None:
+        return _print_groups(given, query, group_by, as_json=as_json)
+    names = [name for name in columns.split(",") if name] if columns is not None else [] if as_json else None
+    if limit is None and sys.stdout.isatty() and not as_json:
+        limit = max(1, shutil.get_terminal_size().lines - _LINES_BESIDE_ROWS)
+    found = list_runs(given, query, columns=names, limit=limit or None)
+    if not found.packages and not directories and len(words) == 1 and not set(query) & _OPERATORS:
         raise NotFound(
             "no package has this in its name or description, and there is no such folder",
             received=query,
@@ -72,36 +115,67 @@ def command(words: tuple[str, ...], as_json: bool) -> int:
     if as_json:
         import msgspec
 
-        sys.stdout.write(terminal.encode_json(msgspec.json.encode(rows)) + "\n")
-    elif rows:
-        sys.stdout.write(
-            "\n".join([*_table([_cells(row) for row in rows]), *_seed_statistics_lines(rows)]) + "\n"
-        )
-    else:
-        terminal.print_status(
-            f"no packages in {listed_folder(directory)}" + (f" match {query}" if query else "")
-        )
+        from roost.operations.listing.run_listing import complete_rows
+
+        sys.stdout.write(terminal.encode_json(msgspec.json.encode(complete_rows(found))) + "\n")
+        return 0
+    if not found.packages:
+        _report_none(given, query)
+        return 0
+    lines = _table(found, show_folders=len(given) > 1, chosen=columns is not None)
+    if any(row.sweep for row in found.rows) and columns is None:
+        lines += _groups_below(given, query)
+    sys.stdout.write("\n".join(lines) + "\n")
+    if found.hidden:
+        terminal.print_status(f"… and {found.hidden:,} more: --limit 0")
     return 0
 
 
-def _folder_and_query(words: Sequence[str]) -> tuple[Path | None, str]:
-    """Returns the folder and the query. The first word is a folder if it exists, or looks like a path."""
-    first = words[0] if words else ""
-    is_path = first.startswith((".", "/", "~")) and not set(first) & _OPERATORS
-    if first and (is_path or Path(first).is_dir()):
-        return Path(first), " ".join(words[1:])
-    return None, " ".join(words)
+def _folders_and_query(words: Sequence[str], sort: str | None) -> tuple[list[Path], str]:
+    """Returns the folders and the query. The first words are folders if they exist, or look like paths."""
+    folders: list[Path] = []
+    for word in words:
+        is_path = word.startswith((".", "/", "~")) and not set(word) & _OPERATORS
+        if not word or not (is_path or Path(word).is_dir()):
+            break
+        folders.append(Path(word))
+    terms = [*words[len(folders) :], *([f"sort:{sort}"] if sort is not None else [])]
+    return folders, " ".join(terms)
 
 
-def _table(rows: list[list[str]]) -> list[str]:
-    columns = {
-        name: cells for name, cells in zip(_HEADER, zip(*rows, strict=True), strict=True) if any(cells)
-    }
+def _report_none(directories: Sequence[Path | None], query: str) -> None:
+    from roost.operations.listing.list_packages import listed_folder
+
+    where = ", ".join(str(listed_folder(one)) for one in directories) or "any known folder"
+    terminal.print_status(f"no packages in {where}" + (f" match {query}" if query else ""))
+
+
+def _table(found: RunListing, *, show_folders: bool, chosen: bool) -> list[str]:
+    """Returns the lines of the table.
+
+    Args:
+        found: The packages.
+        show_folders: Whether the names are paths, because there are several folders.
+        chosen: Whether the user has chosen the columns.
+    """
+    cells = [_cells(row) for row in found.rows]
+    every: dict[str, Sequence[str]] = dict(zip(_HEADER, zip(*cells, strict=True), strict=True))
+    if show_folders:
+        every["NAME"] = [terminal.format_path(one.folder / one.name) for one in found.packages]
+    added = {name.upper() if name in every else name: [_cell(name, value) for value in values]
+             for name, values in found.columns.items()}  # fmt: skip
+    first = {name: every.pop(name) for name in ("NAME", "STATE")}
+    columns = {**first, **added, **({} if chosen else {name: one for name, one in every.items() if any(one)})}
     width = _terminal_width()
     names = list(columns)
     if width is not None:
+        settings = tuple((name,) for name in reversed(added))
         names = terminal.fit_columns(
-            columns, width, dropped=_DROPPED_COLUMNS, truncated="ABOUT", min_truncated=_MIN_ABOUT
+            columns,
+            width,
+            dropped=(*_DROPPED_COLUMNS, *settings, *_LAST_DROPPED),
+            truncated="ABOUT",
+            min_truncated=_MIN_ABOUT,
         )
     if terminal.allows_colours(sys.stdout):
         columns["STATE"] = tuple(map(terminal.format_state, columns["STATE"]))
@@ -109,21 +183,61 @@ def _table(rows: list[list[str]]) -> list[str]:
     return _truncate(lines, width)
 
 
-def _seed_statistics_lines(rows: Sequence[PackageSummary]) -> list[str]:
-    """Returns the lines of the second table, with mean and standard deviation over seeds."""
-    if not any(row.group for row in rows):  # ten thousand packages without a sweep cost no import
-        return []
-    from roost.operations.queue.seed_statistics import statistics_over_seeds
+def _cell(name: str, value: Any) -> str:
+    from roost.operations.listing.run_listing import SIZE
 
-    found = statistics_over_seeds(rows)
+    if value is None:
+        return ""
+    if name == SIZE:
+        return format_bytes(value)
+    if name == "started":
+        return terminal.format_time(value)
+    text = terminal.format_number(value) if isinstance(value, float) else str(value)
+    return text if len(text) <= _MAX_CELL else text[: _MAX_CELL - 1] + "…"
+
+
+def _print_groups(directories: Iterable[Path | None], query: str, key: str, *, as_json: bool) -> int:
+    from roost.operations.listing.run_groups import group_runs
+
+    groups = group_runs(directories, query, key)
+    if as_json:
+        terminal.print_json(groups)
+    elif groups:
+        sys.stdout.write("\n".join(_group_table(key.upper(), groups)) + "\n")
+    else:
+        terminal.print_status("no packages" + (f" match {query}" if query else ""))
+    return 0
+
+
+def _groups_below(directories: Iterable[Path | None], query: str) -> list[str]:
+    """Returns the lines of the second table, with mean and standard deviation over seeds."""
+    from roost.operations.listing.run_groups import SEED, group_runs
+
+    groups = [one for one in group_runs(directories, query, SEED) if one.succeeded > 1]
+    return ["", *_group_table("OVER SEEDS", groups)] if groups else []
+
+
+def _group_table(title: str, groups: Sequence[RunGroup]) -> list[str]:
     cells = [
-        [one.name, str(one.runs), one.metric, _format_mean_std(one.last), _format_mean_std(one.best)]
-        for one in found
+        [
+            _format_values(one.values),
+            f"{one.succeeded}" if one.succeeded == one.runs else f"{one.succeeded} of {one.runs}",
+            one.metric or "",
+            _format_mean_std(one.last),
+            _format_mean_std(one.best),
+            Path(one.first_run).name,
+        ]
+        for one in groups
     ]
-    if not cells:
-        return []
-    lines = terminal.format_table(("OVER SEEDS", "RUNS", "METRIC", "LAST", "BEST"), cells)
-    return ["", *_truncate(lines, _terminal_width())]
+    lines = terminal.format_table((title, "RUNS", "METRIC", "LAST", "BEST", "FIRST"), cells)
+    return _truncate(lines, _terminal_width())
+
+
+def _format_values(values: Mapping[str, Any]) -> str:
+    """Returns the values of a group: alone if there is one, else with their names."""
+    if len(values) == 1:
+        return _cell("", next(iter(values.values()))) or "(none)"
+    return " ".join(f"{name}={_cell('', value)}" for name, value in values.items()) or "all"
 
 
 def _terminal_width() -> int | None:
@@ -136,7 +250,10 @@ def _truncate(lines: list[str], width: int | None) -> list[str]:
 
 
 def _format_mean_std(values: MeanStd | None) -> str:
-    return "" if values is None else f"{terminal.format_number(values.mean)} ± {values.std:.2g}"
+    if values is None:
+        return ""
+    mean = terminal.format_number(values.mean)
+    return mean if values.count == 1 else f"{mean} ± {values.std:.2g}"
 
 
 def _cells(row: PackageSummary) -> list[str]:

@@ -16,9 +16,9 @@ from roost.base.errors import ConfigError, NotFound, Refused, RoostError
 from roost.base.text.suggestions import did_you_mean
 from roost.config import layers
 from roost.config.layers import Config, Contract, Layer
+from roost.operations.listing.package_row import PackageSummary
+from roost.operations.listing.package_summary import summarize
 from roost.operations.python_api import tables
-from roost.operations.reading.package_row import PackageSummary
-from roost.operations.reading.package_summary import summarize
 from roost.package import package as stored
 from roost.package import package_name, records
 from roost.package.checkpoints import checkpoint

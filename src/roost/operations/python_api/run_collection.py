@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, overload
-
-import msgspec
+from typing import Any, overload
 
 from roost.base.errors import NotFound
 from roost.base.text.suggestions import did_you_mean
+from roost.operations.listing.list_packages import find_packages
+from roost.operations.listing.package_row import FoundPackage, PackageSummary
+from roost.operations.listing.run_listing import join_values, varying_settings
+from roost.operations.listing.search_columns import FIELDS, SearchColumns, ValueGetter
 from roost.operations.python_api import tables
 from roost.operations.python_api.package_api import Package
-from roost.operations.reading.list_packages import find_packages
-from roost.operations.reading.package_row import FoundPackage, IndexEntry, PackageSummary
 
 _MAX_SHOWN_RUNS = 20
 _MAX_SHOWN_SETTINGS = 6
-_FIELDS = tuple(field.name for field in msgspec.structs.fields(PackageSummary))
 
 
 def runs(folders: Path | str | Iterable[Path | str] | None = None, query: str = "") -> Runs:
@@ -34,21 +32,14 @@ def runs(folders: Path | str | Iterable[Path | str] | None = None, query: str = 
     Args:
         folders: A folder with packages, a package, or several of both. In a folder without packages its
             ``runs`` is read. None: the current folder.
-        query: Selects and sorts the runs: `roost.operations.reading.query`.
+        query: Selects and sorts the runs: `roost.operations.listing.query`.
 
     Raises:
         NotFound: There is no such folder.
         UsageError: The query is not valid, or no run has one of its keys.
     """
     given = [folders] if folders is None or isinstance(folders, str | Path) else list(folders)
-    return Runs(find_packages(given, query))
-
-
-class _SearchColumns(NamedTuple):
-    """Values by name: one for each run, None where it has none."""
-
-    settings: dict[str, list[Any]]
-    metrics: dict[str, list[Any]]
+    return Runs(*find_packages(given, query))
 
 
 class Runs(Sequence[Package]):
@@ -59,8 +50,8 @@ class Runs(Sequence[Package]):
     ```
     """
 
-    def __init__(self, found: Sequence[FoundPackage]) -> None:
-        self._found = found
+    def __init__(self, found: Sequence[FoundPackage], columns: SearchColumns) -> None:
+        self._found, self._columns = found, columns
 
     def __len__(self) -> int:
         return len(self._found)
@@ -79,7 +70,7 @@ class Runs(Sequence[Package]):
             IndexError: There are not so many.
         """
         if isinstance(key, slice):
-            return Runs(self._found[key])
+            return Runs(self._found[key], self._columns)
         if isinstance(key, str):
             for one in self._found:
                 if one.name == key:
@@ -99,31 +90,34 @@ class Runs(Sequence[Package]):
         """The summary of each run, as `roost ls` shows it."""
         return [one.entry.summary for one in self._found]
 
-    @property
+    @cached_property
     def settings(self) -> dict[str, list[Any]]:
         """The settings of all runs by dotted name, such as ``optimizers.main.lr``: a value per run; None
         where a run does not have the setting, a list where it has several values."""
-        return self._search_columns.settings
+        names = self._columns.settings
+        return self._filled({name: self._columns.setting(name) for name in names})
 
-    @property
+    @cached_property
     def metrics(self) -> dict[str, list[Any]]:
         """The newest value of each metric by its name: a value per run, or None."""
-        return self._search_columns.metrics
+        names = self._columns.metrics
+        return self._filled({name: self._columns.metric(name) for name in names})
 
-    @property
+    def _filled(self, getters: Mapping[str, ValueGetter]) -> dict[str, list[Any]]:
+        """Returns the columns in which at least one of the runs has a value."""
+        columns = {name: [join_values(get(one)) for one in self._found] for name, get in getters.items()}
+        return {name: values for name, values in columns.items() if values.count(None) < len(values)}
+
+    @cached_property
     def varying(self) -> dict[str, list[Any]]:
-        """The settings in which the runs differ."""
-        return {
-            name: values
-            for name, values in self.settings.items()
-            if any(not _is_same(values[0], value) for value in values)
-        }
+        """The settings in which the runs differ: those first that most of them have."""
+        return varying_settings(self._columns, self._found)
 
     def columns(self) -> dict[str, list[Any]]:
         """Returns the fields of the summaries, the folder, the settings and the newest metrics: a value per
         run and name. A setting with the name of a field or metric is called ``settings.<name>``."""
         found: dict[str, list[Any]] = {
-            name: [getattr(one, name) for one in self.summaries] for name in _FIELDS
+            name: [getattr(one, name) for one in self.summaries] for name in FIELDS
         }
         found["folder"] = [str(one.folder) for one in self._found]
         found |= self.metrics
@@ -175,39 +169,10 @@ class Runs(Sequence[Package]):
         """Returns the header and the cells of the first runs, with the settings that most runs have and in
         which they differ."""
         varying = self.varying
-        names = sorted(varying, key=lambda name: (varying[name].count(None), name.count("."), name))
-        names = names[:_MAX_SHOWN_SETTINGS]
+        names = list(varying)[:_MAX_SHOWN_SETTINGS]
         lines = []
         for at, one in enumerate(self.summaries[:_MAX_SHOWN_RUNS]):
             own = [varying[name][at] for name in names]
             cells = [one.name, one.state, one.step, *own, one.metric, one.last, one.best]
             lines.append([tables.format_cell(value) for value in cells])
         return ["name", "state", "step", *names, "metric", "last", "best"], lines
-
-    @cached_property
-    def _search_columns(self) -> _SearchColumns:
-        """The settings and the metrics, from the search indices of the folders."""
-        from roost.operations.reading.search_index import METRIC_PREFIX, SETTING_PREFIX, SearchIndex
-
-        positions: dict[Path, dict[str, int]] = {}
-        entries: dict[Path, dict[str, IndexEntry]] = {}
-        for at, one in enumerate(self._found):
-            positions.setdefault(one.folder, {})[one.name] = at
-            entries.setdefault(one.folder, {})[one.name] = one.entry
-        settings: dict[str, list[Any]] = {}
-        metrics: dict[str, list[Any]] = {}
-        for folder, of_name in positions.items():
-            index = SearchIndex(folder, entries[folder])
-            for key in sorted(index.keys):
-                is_metric = key.startswith(METRIC_PREFIX)
-                name = key.removeprefix(METRIC_PREFIX if is_metric else SETTING_PREFIX)
-                for package, values in index.column(key).items():
-                    column = (metrics if is_metric else settings).setdefault(name, [None] * len(self))
-                    column[of_name[package]] = values[0] if len(values) == 1 else values
-        return _SearchColumns(dict(sorted(settings.items())), dict(sorted(metrics.items())))
-
-
-def _is_same(one: Any, two: Any) -> bool:
-    if isinstance(one, float) and isinstance(two, float) and math.isnan(one) and math.isnan(two):
-        return True
-    return type(one) is type(two) and bool(one == two)

@@ -11,6 +11,5 @@ list_tasks: the rows of `roost tasks`
 why: the reason why a task is pending, or how it ended
 task_control: requests to stop, kill, hold and release tasks, and their priority
 task_labels: names and shortened ids of tasks in texts
-seed_statistics: mean and standard deviation over the seeds of a sweep
 sleep_limit: the longest sleep of the daemon
 """

@@ -1,13 +1,6 @@
 """Operations that read packages and change nothing.
 
 package_schema: the schemas of a package's JSON files; every reader opens a package through it
-package_row: the summary of a package in a list
-package_summary: makes that summary
-list_packages: `roost ls`, with an index of the summaries
-query: the query language of lists
-search: selects and sorts packages by a query
-search_fields: the settings and newest metrics of a package, for queries
-search_index: the search fields of all packages of a folder, in a cache
 forks: the forks of a package, for `show`
 show: `roost show`, the details of a package
 determinism_summary: the determinism of a run, for `show`

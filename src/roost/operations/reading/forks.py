@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from roost.base.errors import NotFound
+from roost.operations.listing.list_packages import entries
+from roost.operations.listing.package_row import PackageSummary
+from roost.operations.listing.package_summary import summarize
 from roost.operations.reading import package_schema
-from roost.operations.reading.list_packages import entries
-from roost.operations.reading.package_row import PackageSummary
 from roost.operations.reading.package_schema import DamagedPackage
-from roost.operations.reading.package_summary import summarize
 from roost.package import lineage
 
 _TICK_NS = 10**9

@@ -15,11 +15,11 @@ from roost.analysis.analysis_folder import AnalysisSessionRequest
 from roost.base import durable
 from roost.base.errors import Refused
 from roost.config import layers
+from roost.operations.listing.package_row import PackageSummary
+from roost.operations.listing.package_summary import summarize
 from roost.operations.reading import determinism_summary, package_schema
 from roost.operations.reading.determinism_summary import DeterminismSummary
 from roost.operations.reading.forks import find_forks
-from roost.operations.reading.package_row import PackageSummary
-from roost.operations.reading.package_summary import summarize
 from roost.package import environment, lineage
 from roost.package.checkpoints import checkpoint
 from roost.package.dlnest import original_folder

@@ -12,13 +12,13 @@ from msgspec import Meta
 from roost.base.errors import Refused, UsageError
 from roost.operations.lifecycle.continue_ import ContinueRequest
 from roost.operations.lifecycle.new_project import new_project
+from roost.operations.listing.list_packages import entries
+from roost.operations.listing.package_row import FoundPackage
+from roost.operations.listing.search import search
 from roost.operations.queue import task_control
 from roost.operations.queue.new_tasks import NewTasks
 from roost.operations.queue.submit import SubmitRequest, submit, submit_continue
 from roost.operations.queue.submit_command import submit_command
-from roost.operations.reading.list_packages import entries
-from roost.operations.reading.package_row import FoundPackage
-from roost.operations.reading.search import search
 from roost.operations.reading.show import CheckpointDetails, PackageDetails, list_checkpoints, show
 from roost.operations.responses import (
     AcceptedRun,

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from roost.base.errors import UsageError
-from roost.operations.reading.list_packages import entries, list_packages
-from roost.operations.reading.package_row import FoundPackage, IndexEntry, PackageSummary
-from roost.operations.reading.search import search
+from roost.operations.listing.list_packages import entries, list_packages
+from roost.operations.listing.package_row import FoundPackage, IndexEntry, PackageSummary
+from roost.operations.listing.search import search
 from tests.messages import Messages
 from tests.operations.packages import ROWS, VALUES, package, session
 

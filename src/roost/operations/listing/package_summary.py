@@ -14,8 +14,8 @@ from roost.base.errors import CheckpointError, NotFound
 from roost.base.system.worker_protocol import EARLY_STOP, TIME_LIMIT
 from roost.lab.queue import task_file
 from roost.lab.queue.task import ENDED
+from roost.operations.listing.package_row import FOREIGN, PackageSummary
 from roost.operations.reading import package_schema
-from roost.operations.reading.package_row import FOREIGN, PackageSummary
 from roost.operations.reading.package_schema import DamagedPackage
 from roost.package import lineage, live_progress, records
 from roost.package.checkpoints import checkpoint
@@ -81,7 +81,9 @@ def _summarize_checked(path: Path) -> PackageSummary:
         description=request.get("description"),
         parent=parent.package if parent is not None else None,
         parent_step=parent.step if parent is not None else None,
-        group=_group(path, stored_tasks),
+        task=stored_tasks[-1].task.id if stored_tasks else None,
+        sweep=(sweep := _sweep(stored_tasks)),
+        group=_group(path, sweep) if sweep is not None else None,
     )
 
 
@@ -108,15 +110,16 @@ def _state_before_sessions(stored_tasks: Sequence[task_file.StoredTask]) -> str:
     return states[-1] if states and all(state in ENDED for state in states) else "new"
 
 
-def _group(path: Path, stored_tasks: Sequence[task_file.StoredTask]) -> str | None:
-    sweeps = [one.task.sweep for one in stored_tasks if one.task.sweep is not None]
-    if not sweeps:
-        return None
+def _sweep(stored_tasks: Sequence[task_file.StoredTask]) -> str | None:
+    return next((one.task.sweep for one in reversed(stored_tasks) if one.task.sweep is not None), None)
+
+
+def _group(path: Path, sweep: str) -> str:
     values = package_schema.load(path, "args.json")
     values.pop("seed", None)
     if isinstance(section := values.get("roost"), dict):  # DLNest's contract
         section.pop("seed", None)
-    return f"{sweeps[-1]}-{zlib.crc32(json.dumps(values, sort_keys=True).encode()):08x}"
+    return f"{sweep}-{zlib.crc32(json.dumps(values, sort_keys=True).encode()):08x}"
 
 
 def _started(session: Session) -> float | None:

@@ -1,7 +1,7 @@
 """The search index: the search fields of all packages of a folder, stored as one column per key, so that a
 query decodes only the columns that it names, not the settings of ten thousand runs.
 
-It is a cache next to that of `roost.operations.reading.list_packages`, with the same stamps, and can be
+It is a cache next to that of `roost.operations.listing.list_packages`, with the same stamps, and can be
 removed at any time. An index that is damaged, of an older roost or of another folder is rebuilt. Processes
 that write it at the same time write the same content.
 """
@@ -11,17 +11,19 @@ from __future__ import annotations
 import os
 import struct
 import zlib
-from collections.abc import Collection, Iterator, Mapping
+from array import array
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from roost.base import safe_read
 from roost.operations.cache_folder import package_index_path, write_cache_file
-from roost.operations.reading.package_row import CHANGING_STATES, IndexEntry
+from roost.operations.listing.package_row import CHANGING_STATES, IndexEntry
 
-_FORMAT = 1
+_FORMAT = 3
 _MAX_STALE = 32
 """Up to this number of packages are read each time, which is faster than writing all columns."""
 _PREFIX = struct.Struct("<IQ")
@@ -31,8 +33,8 @@ _LARGEST_BYTES = 1 << 32
 METRIC_PREFIX, SETTING_PREFIX = "metric ", "setting "
 """The prefixes of keys: one for metrics, one for settings."""
 Stamp = tuple[int, int]
-ColumnValues = dict[str, list[Any]]
-"""Values by the name of the package. A package without a value is missing."""
+ValuesByName = Callable[[str], Sequence[Any]]
+"""Returns the values of one key for the package of a name; none if it does not have the key."""
 
 
 class _ColumnPosition(NamedTuple):
@@ -40,6 +42,25 @@ class _ColumnPosition(NamedTuple):
 
     offset: int
     length: int
+    is_constant: bool
+    """Whether all packages have the same values."""
+
+
+class _Column(NamedTuple):
+    """The values of a key. Most settings have few different values, and a code for each package is decoded
+    much faster than a list."""
+
+    different: list[list[Any]]
+    """The different values of packages."""
+    code_type: Literal["B", "H", "I"]
+    """The size of a code: 1, 2 or 4 bytes."""
+    codes: bytes
+    """For each package 0, if it does not have the key, or the place of its values in ``different``, from
+    1."""
+
+    def code_list(self) -> memoryview:
+        """The codes as numbers."""
+        return memoryview(self.codes).cast(self.code_type)
 
 
 class _Header(msgspec.Struct, frozen=True, array_like=True):
@@ -50,8 +71,6 @@ class _Header(msgspec.Struct, frozen=True, array_like=True):
     columns: dict[str, _ColumnPosition]
 
 
-_Column = tuple[list[int] | None, list[list[Any]]]
-"""The positions of packages in the list of names (None: all packages), and the values of each."""
 _decode = msgspec.msgpack.Decoder(_Column).decode
 
 
@@ -84,16 +103,22 @@ class SearchIndex:
         found = {key for values in self._fresh.values() for key in values}
         return found | (self._index.header.columns.keys() if self._index is not None else set())
 
-    def column(self, key: str) -> ColumnValues:
+    def is_constant(self, key: str) -> bool:
+        """Whether the index knows that all packages have the same values of a key."""
+        if self._index is None or self._fresh:
+            return False
+        place = self._index.header.columns.get(key)
+        return place is not None and place.is_constant
+
+    def values(self, key: str) -> ValuesByName:
         """Returns the values of a key."""
-        old = self._index.column(key) if self._index is not None else {}
-        found = {name: values for name, values in old.items() if name in self._entries}
-        for name, values in self._fresh.items():
-            if key in values:
-                found[name] = values[key]
-            else:
-                found.pop(name, None)
-        return found
+        fresh = self._fresh
+        stored = self._index.values(key) if self._index is not None else _no_values
+        return lambda name: fresh[name].get(key, ()) if name in fresh else stored(name)
+
+
+def _no_values(name: str) -> Sequence[Any]:
+    return ()
 
 
 class _IndexFile:
@@ -119,26 +144,33 @@ class _IndexFile:
         is_ours = header.format == _FORMAT and header.folder == os.fspath(folder)
         return cls(header, data[begin:]) if is_ours else None
 
-    def positions(self, key: str) -> _Column:
-        """Returns a column as it is stored."""
+    def column(self, key: str) -> _Column | None:
+        """Returns the column of a key; None if no package has it."""
         place = self.header.columns.get(key)
-        if place is None:
-            return [], []
-        found: _Column = _decode(self._data[place.offset : place.offset + place.length])
-        return found
+        return None if place is None else _decode(self._data[place.offset : place.offset + place.length])
 
-    def column(self, key: str) -> ColumnValues:
-        """Returns a column as values by name."""
-        positions, values = self.positions(key)
-        names = self.header.names
-        found = names if positions is None else [names[at] for at in positions]
-        return dict(zip(found, values, strict=True))
+    def values(self, key: str) -> ValuesByName:
+        """Returns the values of a key."""
+        column = self.column(key)
+        if column is None:
+            return _no_values
+        values, codes, positions = [(), *column.different], column.code_list(), self._positions
+
+        def find(name: str) -> Sequence[Any]:
+            at = positions.get(name)
+            return values[codes[at]] if at is not None else ()
+
+        return find
+
+    @cached_property
+    def _positions(self) -> dict[str, int]:
+        return {name: at for at, name in enumerate(self.header.names)}
 
 
 def _read_fields(folder: Path, names: Collection[str]) -> dict[str, dict[str, list[Any]]]:
     if not names:
         return {}
-    from roost.operations.reading.search_fields import (
+    from roost.operations.listing.search_fields import (
         read_search_fields,  # 40 ms of imports that known packages do not need
     )
 
@@ -160,9 +192,8 @@ def _write(
     fresh: Mapping[str, dict[str, list[Any]]],
 ) -> None:
     """Writes column by column, so that at most one of them is in memory as objects."""
-    kept = [(at, name) for at, name in enumerate(old.header.names if old else []) if name in kept_names]
-    new_positions = {before: at for at, (before, _) in enumerate(kept)}
-    names = [*(name for _, name in kept), *stamps]
+    kept = [name for name in (old.header.names if old else []) if name in kept_names]
+    names = [*kept, *stamps]
     blobs: list[bytes] = []
     columns: dict[str, _ColumnPosition] = {}
     offset = 0
@@ -170,21 +201,17 @@ def _write(
         [*(old.header.columns if old else []), *(key for name in stamps for key in fresh[name])]
     )
     for key in keys:
-        positions, values = [], []
-        for at, value in _renumbered(old, key, new_positions):
-            positions.append(at)
-            values.append(value)
-        for at, name in enumerate(stamps, len(kept)):
-            if key in fresh[name]:
-                positions.append(at)
-                values.append(fresh[name][key])
-        if not positions:
+        before = old.values(key) if old is not None else _no_values
+        values = [before(name) for name in kept] + [fresh[name].get(key, ()) for name in stamps]
+        column = _encode_column(values)
+        if not column.different:
             continue
-        blob = msgspec.msgpack.encode((None if len(positions) == len(names) else positions, values))
-        columns[key] = _ColumnPosition(offset, len(blob))
+        blob = msgspec.msgpack.encode(column)
+        is_constant = len(column.different) == 1 and 0 not in column.code_list()
+        columns[key] = _ColumnPosition(offset, len(blob), is_constant)
         blobs.append(blob)
         offset += len(blob)
-    new = [*((old.stamps[name]) for _, name in kept if old), *stamps.values()]
+    new = [*(old.stamps[name] for name in kept if old), *stamps.values()]
     try:
         header = msgspec.msgpack.encode(_Header(_FORMAT, os.fspath(folder), names, new, columns))
     except UnicodeEncodeError:
@@ -193,16 +220,24 @@ def _write(
     write_cache_file(_index_file(folder), _PREFIX.pack(zlib.crc32(body), len(header)) + body)
 
 
-def _renumbered(
-    old: _IndexFile | None, key: str, new_positions: Mapping[int, int]
-) -> Iterator[tuple[int, list[Any]]]:
-    """Yields the entries of an old column whose packages are kept, with their new positions."""
-    if old is None:
-        return
-    positions, values = old.positions(key)
-    for before, value in zip(range(len(values)) if positions is None else positions, values, strict=True):
-        if before in new_positions:
-            yield new_positions[before], value
+def _encode_column(values: Sequence[Sequence[Any]]) -> _Column:
+    codes: dict[bytes, int] = {}
+    different: list[list[Any]] = []
+    found = array("I")
+    for one in values:
+        if not one:
+            found.append(0)
+            continue
+        # Compared as bytes: 1 and True are equal to Python, and NaN is not equal to itself.
+        encoded = msgspec.msgpack.encode(one)
+        if (code := codes.get(encoded)) is None:
+            different.append(list(one))
+            code = codes[encoded] = len(different)
+        found.append(code)
+    code_type: Literal["B", "H", "I"] = (
+        "B" if len(different) < 1 << 8 else "H" if len(different) < 1 << 16 else "I"
+    )
+    return _Column(different, code_type, array(code_type, found).tobytes())
 
 
 def _index_file(folder: Path) -> Path:

@@ -9,7 +9,7 @@ import pytest
 
 from roost.base.errors import NotFound
 from roost.operations.cache_folder import cache_folder
-from roost.operations.reading.list_packages import list_packages
+from roost.operations.listing.list_packages import list_packages
 from tests.operations.packages import package, session
 
 

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from roost.base.errors import NotFound
 from roost.base.interval import NEVER
 from roost.lab.queue import task_file
-from roost.operations.reading.list_packages import list_packages
-from roost.operations.reading.package_summary import summarize
+from roost.operations.listing.list_packages import list_packages
+from roost.operations.listing.package_summary import summarize
 from roost.package import live_progress
 from roost.package.live_progress import ProgressFile
 from roost.train.progress import Progress

@@ -1,6 +1,6 @@
 """The line of one package in a list.
 
-Apart from `roost.operations.reading.package_summary`, which makes it: that module takes longer to import than
+Apart from `roost.operations.listing.package_summary`, which makes it: that module takes longer to import than
 ten thousand packages take to list.
 """
 
@@ -44,6 +44,10 @@ class PackageSummary(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The package from which it was forked, if it is a fork."""
     parent_step: int | None = None
     """The step at which it was forked."""
+    task: str | None = None
+    """The id of its newest task in a queue."""
+    sweep: str | None = None
+    """The id of the sweep, for a run of one."""
     group: str | None = None
     """For a run of a sweep: equal for runs that differ only in their seed."""
 

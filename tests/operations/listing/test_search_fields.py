@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from roost.operations.reading import search_fields
+from roost.operations.listing import search_fields
 from roost.package import records
 from roost.package.records import RecordsWriter
 from tests.operations.packages import package, record_rows

@@ -10,15 +10,18 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
 from roost.base.errors import NotFound
 from roost.operations.cache_folder import package_index_path, write_cache_file
-from roost.operations.reading.package_row import CHANGING_STATES, FoundPackage, IndexEntry, PackageSummary
+from roost.operations.listing.package_row import CHANGING_STATES, FoundPackage, IndexEntry, PackageSummary
+from roost.operations.listing.search import search
+from roost.operations.listing.search_columns import SearchColumns
 from roost.package.dlnest import original_folder
 
-_FORMAT = 6
+_FORMAT = 7
 
 
 class _Index(msgspec.Struct, frozen=True, array_like=True):
@@ -33,28 +36,34 @@ def list_packages(directory: Path | str | None = None, query: str = "") -> list[
     Args:
         directory: The folder, or one package. In a folder without packages its ``runs`` is read. None: the
             current folder.
-        query: Selects and sorts the packages: `roost.operations.reading.query`.
+        query: Selects and sorts the packages: `roost.operations.listing.query`.
 
     Raises:
         NotFound: There is no such folder.
         UsageError: The query is not valid.
     """
-    return [one.entry.summary for one in find_packages([directory], query)]
+    return [one.entry.summary for one in find_packages([directory], query).selected]
 
 
-def find_packages(directories: Iterable[Path | str | None], query: str = "") -> list[FoundPackage]:
-    """Returns the packages of several folders, each sorted by name, or all of them as the query sorts them.
-    For the arguments and the errors see `list_packages`."""
+class FoundPackages(NamedTuple):
+    """The packages that a query selects from some folders."""
+
+    selected: list[FoundPackage]
+    """In the order of the query, else by folder and name."""
+    columns: SearchColumns
+    """The settings and metrics of all packages of the folders, read when they are asked for."""
+
+
+def find_packages(directories: Iterable[Path | str | None], query: str = "") -> FoundPackages:
+    """Returns the packages of several folders that a query selects. For the arguments and the errors see
+    `list_packages`."""
     packages = [
         FoundPackage(folder, name, entry)
-        for folder, found in map(_find_entries, directories)
+        for folder, found in map(_find_entries, dict.fromkeys(directories))
         for name, entry in found.items()
     ]
-    if not query:
-        return packages
-    from roost.operations.reading.search import search
-
-    return search(packages, query)
+    columns = SearchColumns(packages)
+    return FoundPackages(search(packages, query, columns) if query else packages, columns)
 
 
 def listed_folder(directory: Path | str | None = None) -> Path:
@@ -130,7 +139,7 @@ def _read_entry(path: Path, stamp: tuple[int, int]) -> IndexEntry | None:
 
 
 def _summarize(path: Path) -> PackageSummary:
-    from roost.operations.reading.package_summary import (
+    from roost.operations.listing.package_summary import (
         summarize,  # 40 ms of imports that a known package does not need
     )
 

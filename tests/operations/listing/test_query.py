@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roost.base.errors import UsageError
-from roost.operations.reading.query import MAX_CHARACTERS, MAX_TERMS, Comparison, Key, SortKey, Word, parse
+from roost.operations.listing.query import MAX_CHARACTERS, MAX_TERMS, Comparison, Key, SortKey, Word, parse
 from tests.messages import Messages
 
 

@@ -42,6 +42,7 @@ def read_search_fields(path: Path) -> SearchFields:
     """
     settings: dict[str, list[Setting]] = {}
     with suppress(RoostError, OSError):
+        package_schema.sessions(path)  # a damaged request cannot be folded into the settings
         for name, value in flatten(package_schema.settings(PackageFolder(path))):
             settings.setdefault(name, []).append(value)
     with suppress(OSError):

@@ -8,7 +8,7 @@ Terms are separated by spaces, and a run must match all of them:
 - ``sort:key``, ``sort:-key``: ascending, descending; the first of several has priority.
 
 A key or a value with a space or an operator is put into quotes, ``"`` or ``'``. For the keys see
-`roost.operations.reading.search`. Values are no patterns: every character is matched literally.
+`roost.operations.listing.search`. Values are no patterns: every character is matched literally.
 """
 
 from __future__ import annotations

@@ -5,13 +5,14 @@ from __future__ import annotations
 import shutil
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from roost.operations.cache_folder import cache_folder
-from roost.operations.reading import search_fields, search_index
-from roost.operations.reading.list_packages import entries
-from roost.operations.reading.search_index import METRIC_PREFIX, SETTING_PREFIX, SearchIndex
+from roost.operations.listing import search_fields, search_index
+from roost.operations.listing.list_packages import entries
+from roost.operations.listing.search_index import METRIC_PREFIX, SETTING_PREFIX, SearchIndex
 from tests.operations.packages import package, session
 
 
@@ -24,8 +25,14 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "runs"
 
 
+def column(index: SearchIndex, runs: Path, key: str) -> dict[str, list[Any]]:
+    """The values of those that have the key."""
+    get = index.values(key)
+    return {name: list(get(name)) for name in entries(runs) if get(name)}
+
+
 def rates(runs: Path) -> dict[str, list[int]]:
-    return SearchIndex(runs, entries(runs)).column(SETTING_PREFIX + "lr")
+    return column(SearchIndex(runs, entries(runs)), runs, SETTING_PREFIX + "lr")
 
 
 def the_file() -> Path:
@@ -39,9 +46,12 @@ def test_remembered(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     again = SearchIndex(runs, entries(runs))
     assert again.keys == first.keys >= {SETTING_PREFIX + "a", METRIC_PREFIX + "valid/loss"}
     for key in first.keys:
-        assert again.column(key) == first.column(key)
+        assert column(again, runs, key) == column(first, runs, key)
     assert rates(runs) == {"a": [0], "b": [1], "c": [2]}
-    assert again.column(SETTING_PREFIX + "b") == {"b": [True]} and again.column(SETTING_PREFIX + "none") == {}
+    assert (
+        column(again, runs, SETTING_PREFIX + "b") == {"b": [True]}
+        and column(again, runs, SETTING_PREFIX + "none") == {}
+    )
 
 
 def test_follows_what_changes(runs: Path) -> None:
@@ -53,10 +63,10 @@ def test_follows_what_changes(runs: Path) -> None:
     again.path.rename(runs / "a")
     for _ in range(2):
         known = SearchIndex(runs, entries(runs))
-        assert known.column(SETTING_PREFIX + "lr") == {"a": [7], "c": [2], "d": [9]}
-        assert known.column(SETTING_PREFIX + "a") == {} and known.column(SETTING_PREFIX + "c") == {
-            "c": [True]
-        }
+        assert column(known, runs, SETTING_PREFIX + "lr") == {"a": [7], "c": [2], "d": [9]}
+        assert column(known, runs, SETTING_PREFIX + "a") == {} and column(
+            known, runs, SETTING_PREFIX + "c"
+        ) == {"c": [True]}
     assert b"setting b" not in the_file().read_bytes()
 
 
@@ -69,7 +79,7 @@ def test_what_runs_is_not_remembered(runs: Path) -> None:
         for loss in (0.5, 0.25):
             file.write(f'{{"step":40,"epoch":4,"time":1.0,"valid/loss":{loss}}}\n')
             file.flush()
-            assert SearchIndex(runs, entries(runs)).column(METRIC_PREFIX + "valid/loss")["d"] == [loss]
+            assert column(SearchIndex(runs, entries(runs)), runs, METRIC_PREFIX + "valid/loss")["d"] == [loss]
     assert the_file().stat().st_ino == before
 
 
@@ -110,3 +120,28 @@ def test_several_at_once(runs: Path) -> None:
         thread.join()
     assert found == [{"a": [0], "b": [1], "c": [2]}] * 8
     assert [one.suffix for one in sorted(the_file().parent.iterdir())] == [".facts", ".json"]
+
+
+def test_what_all_have_in_common_is_known_without_reading_it(tmp_path: Path, runs: Path) -> None:
+    def made(name: str, **values: Any) -> SearchIndex:
+        package(tmp_path / "more", name, values=values, checkpoints=False)
+        SearchIndex(tmp_path / "more", entries(tmp_path / "more"))
+        return SearchIndex(tmp_path / "more", entries(tmp_path / "more"))
+
+    made("a", same=[1, "x"], kind=1, some=1)
+    index = made("b", same=[1, "x"], kind=True)
+    keys = [SETTING_PREFIX + name for name in ("same", "kind", "some", "none")]
+    assert [index.is_constant(key) for key in keys] == [True, False, False, False]
+    assert column(index, tmp_path / "more", keys[1]) == {"a": [1], "b": [True]}
+    fresh = package(tmp_path / "more", "c", values={"same": [1, "x"]}, checkpoints=False)
+    session(fresh, "running")
+    assert not SearchIndex(tmp_path / "more", entries(tmp_path / "more")).is_constant(keys[0])
+
+
+@pytest.mark.parametrize("count", [255, 256, 70_000])
+def test_as_many_different_values_as_there_are_packages(count: int) -> None:
+    values = [[], *([number] for number in range(count)), [0], []]
+    found = search_index._encode_column(values)
+    codes = found.code_list()
+    assert [[(), *found.different][code] or [] for code in codes] == values
+    assert len(found.codes) == len(values) * (1 if count < 256 else 2 if count < 65_536 else 4)

@@ -1,0 +1,138 @@
+"""`roost ls --group-by`: means over runs that share a setting, a sweep, or all but their seed."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from roost.operations.listing.list_packages import FoundPackages, find_packages
+from roost.operations.listing.package_row import FoundPackage
+from roost.operations.listing.query import parse
+from roost.operations.listing.run_listing import read_column, short_names, varying_settings
+
+SEED, SWEEP = "seed", "sweep"
+"""Keys with a meaning of their own: all that differs only in its seed, and all of one sweep."""
+
+
+class MeanStd(msgspec.Struct, frozen=True):
+    """Mean and standard deviation of several values."""
+
+    mean: float
+    std: float
+    """Of the sample: the sum of squares of n values is divided by n - 1; 0 for one value."""
+    count: int
+
+
+class RunGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """Runs that are counted together, and the statistics of those that succeeded."""
+
+    values: dict[str, Any]
+    """What the runs have in common and other groups have not: values by key."""
+    runs: int
+    succeeded: int
+    metric: str | None
+    """The metric of the runs; runs with another one are a group of their own."""
+    last: MeanStd | None
+    """Over the newest values."""
+    best: MeanStd | None
+    """Over the values of the best checkpoints."""
+    first_run: str
+    """The path of the run that comes first in the list."""
+
+
+class _Member(NamedTuple):
+    position: int
+    package: FoundPackage
+
+
+def group_runs(directories: Iterable[Path | str | None], query: str, key: str) -> list[RunGroup]:
+    """Returns the groups of the packages that a query selects, sorted as it sorts the packages: by their
+    means, where it sorts by numbers, else by their first runs.
+
+    Args:
+        directories: As `roost.operations.listing.list_packages.list_packages` takes one.
+        query: Selects and sorts the packages.
+        key: ``seed``, ``sweep``, or a field, a setting or a metric, as in a query.
+
+    Raises:
+        NotFound: There is no such folder.
+        UsageError: The query is not valid, or no package has the key.
+    """
+    found = find_packages(directories, query)
+    groups: dict[str, tuple[dict[str, Any], list[_Member]]] = {}
+    for position, (package, values) in enumerate(
+        zip(found.selected, _common_values(found, key), strict=True)
+    ):
+        id = repr((sorted(values.items()), package.entry.summary.metric))
+        groups.setdefault(id, (values, []))[1].append(_Member(position, package))
+    order = _Order(found, query)
+    return [_summarize(*group) for group in sorted(groups.values(), key=lambda group: order.key(group[1]))]
+
+
+def _common_values(found: FoundPackages, key: str) -> list[dict[str, Any]]:
+    """Returns, for each package, what it has in common with those of its group."""
+    if key != SEED:
+        return [{key: value} for value in read_column(found.columns, key, found.selected)]
+    varying = {
+        name: values
+        for name, values in varying_settings(found.columns, found.selected).items()
+        if name.rpartition(".")[2] != SEED
+    }
+    names = short_names(varying, found.columns.settings)
+    return [
+        {names[name]: values[at] for name, values in varying.items() if values[at] is not None}
+        for at in range(len(found.selected))
+    ]
+
+
+class _Order:
+    """The order of groups, by the first sort key of a query."""
+
+    def __init__(self, found: FoundPackages, query: str) -> None:
+        first = next(iter(parse(query).sort_keys), None)
+        self._values: list[Any] = []
+        self._sign = 1
+        if first is not None:
+            self._values = read_column(found.columns, first.key.name, found.selected)
+            self._sign = -1 if first.descending else 1
+
+    def key(self, members: Sequence[_Member]) -> tuple[float, int]:
+        numbers = [
+            value
+            for one in members
+            if self._values
+            and isinstance(value := self._values[one.position], int | float)
+            and not isinstance(value, bool)
+            and not math.isnan(value)
+        ]
+        mean = self._sign * statistics.fmean(numbers) if numbers else math.inf
+        return mean if self._values else 0.0, members[0].position
+
+
+def _summarize(values: dict[str, Any], members: Sequence[_Member]) -> RunGroup:
+    rows = [one.package.entry.summary for one in members]
+    succeeded = [row for row in rows if row.state == "succeeded"]
+    first = members[0].package
+    return RunGroup(
+        values=values,
+        runs=len(rows),
+        succeeded=len(succeeded),
+        metric=rows[0].metric,
+        last=_mean_std([row.last for row in succeeded]),
+        best=_mean_std([row.best for row in succeeded]),
+        first_run=str(first.folder / first.name),
+    )
+
+
+def _mean_std(values: Sequence[float | None]) -> MeanStd | None:
+    """Returns None if a run has no value: the others alone would be another sample."""
+    numbers = [value for value in values if value is not None]
+    if not numbers or len(numbers) < len(values):
+        return None
+    std = statistics.stdev(numbers) if len(numbers) > 1 else 0.0
+    return MeanStd(statistics.fmean(numbers), std, len(numbers))

@@ -1,0 +1,108 @@
+"""The columns of a list of packages."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roost.base.errors import UsageError
+from roost.operations.listing.run_listing import complete_rows, is_same, list_runs, short_names
+from tests.operations.packages import VALUES, package
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def run(folder: Path, name: str, **values: Any) -> Path:
+    return package(folder, name, values={**VALUES, **values}, checkpoints=False).path
+
+
+def optimizer(rate: float) -> dict[str, Any]:
+    return {"main": {"class": "torch.optim.SGD", "lr": rate}}
+
+
+def test_what_varies_is_shown_by_its_shortest_name(tmp_path: Path) -> None:
+    for number, name in enumerate("abc"):
+        run(
+            tmp_path / "runs",
+            name,
+            optimizers=optimizer(0.1 * number),
+            seed=number,
+            one={"x": 1},
+            two={"x": number},
+        )
+    found = list_runs([tmp_path / "runs"])
+    assert found.columns == {"seed": [0, 1, 2], "lr": [0.0, 0.1, 0.2], "two.x": [0, 1, 2]}
+    assert found.hidden == 0 and [row.name for row in found.rows] == ["a", "b", "c"]
+
+
+def test_what_only_some_have_comes_after_what_all_have(tmp_path: Path) -> None:
+    run(tmp_path / "runs", "a", deep={"er": 1}, only=3)
+    run(tmp_path / "runs", "b", deep={"er": 2})
+    assert list(list_runs([tmp_path / "runs"]).columns.items()) == [("er", [1, 2]), ("only", [3, None])]
+
+
+def test_what_a_query_names_is_shown_once(tmp_path: Path) -> None:
+    for name, rate in (("a", 0.1), ("b", 0.2)):
+        run(tmp_path / "runs", name, optimizers=optimizer(rate))
+    found = list_runs([tmp_path / "runs"], "lr>0 max_epochs=3 status:succeeded sort:-test/loss")
+    assert found.columns == {"lr": [0.1, 0.2], "max_epochs": [3, 3], "test/loss": [0.7, 0.7]}
+    found = list_runs([tmp_path / "runs"], "optimizers.main.lr>0")
+    assert found.columns == {"optimizers.main.lr": [0.1, 0.2]}
+
+
+def test_a_limit_counts_what_it_hides_and_only_what_is_shown_varies(tmp_path: Path) -> None:
+    for number, name in enumerate("abcd"):
+        run(tmp_path / "runs", name, seed=min(number, 1))
+    found = list_runs([tmp_path / "runs"], "sort:-name", limit=3)
+    assert [row.name for row in found.rows] == ["d", "c", "b"] and found.hidden == 1 and found.columns == {}
+    assert list_runs([tmp_path / "runs"], limit=1).columns == {}
+
+
+def test_columns_of_ones_choice(tmp_path: Path) -> None:
+    made = run(tmp_path / "runs", "a", sizes=[1, 2])
+    run(tmp_path / "runs", "b", seed=1)
+    found = list_runs([tmp_path / "runs"], columns=["sizes", "valid/loss", "size", "task"])
+    assert found.columns["sizes"] == [[1, 2], None] and found.columns["valid/loss"] == [0.75, 0.75]
+    assert found.columns["task"] == [None, None]
+    taken = sum(one.lstat().st_blocks * 512 for one in [made, *made.rglob("*")])
+    assert found.columns["size"][0] == taken > 0
+    with pytest.raises(UsageError):
+        list_runs([tmp_path / "runs"], columns=["nothing"])
+
+
+def test_all_that_is_known(tmp_path: Path) -> None:
+    run(tmp_path / "runs", "a", sizes=[1, 2])
+    run(tmp_path / "other", "b")
+    first, second = complete_rows(list_runs([tmp_path / "runs", tmp_path / "other"], columns=["size"]))
+    assert first["folder"] == str(tmp_path / "runs") and second["folder"] == str(tmp_path / "other")
+    assert first["settings"]["sizes"] == [1, 2] and "sizes" not in second["settings"]
+    assert first["settings"]["optimizers.main.lr"] == 0.1 and first["metrics"]["test/loss"] == 0.7
+    assert first["columns"]["size"] > 0 and first["state"] == "succeeded"
+    assert "columns" not in complete_rows(list_runs([tmp_path / "runs"], columns=[]))[0]
+
+
+def test_none_and_damaged_ones(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    assert list_runs([tmp_path / "empty"]).columns == {} == list_runs([tmp_path / "empty"], "lr<1").columns
+    made = run(tmp_path / "runs", "a")
+    run(tmp_path / "runs", "b", seed=1)
+    (made / "args.json").write_text("{")
+    assert [row.state for row in list_runs([tmp_path / "runs"]).rows] == ["damaged", "succeeded"]
+
+
+def test_equal_settings() -> None:
+    assert is_same(math.nan, math.nan) and is_same([1], [1]) and is_same("a", "a") and is_same(None, None)
+    assert not is_same(1, True) and not is_same(1, 1.0) and not is_same(None, 0) and not is_same([1], [2])
+
+
+def test_the_shortest_end_that_is_the_only_one() -> None:
+    known = ["a.lr", "b.lr", "model.width", "width", "c.d.e"]
+    assert short_names(known, known) == {
+        "a.lr": "a.lr", "b.lr": "b.lr", "model.width": "model.width", "width": "width", "c.d.e": "e"
+    }  # fmt: skip
