@@ -1,4 +1,4 @@
-"""What the base classes of DLNest's contract have in common."""
+"""The part that the base classes of DLNest's contract share: config, status and place of the process."""
 
 from __future__ import annotations
 
