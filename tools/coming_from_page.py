@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from roost.cli.other_commands import OTHER_COMMANDS
-from roost.cli.other_options import OTHER_OPTIONS, OtherOption
+from roost.cli.other_tools.other_commands import OTHER_COMMANDS
+from roost.cli.other_tools.other_options import OTHER_OPTIONS, OtherOption
 from roost.config.other_tools.known_tools import COMMON_NAMES, TOOLS
 
 PAGE = Path(__file__).parents[1] / "docs" / "coming-from.md"

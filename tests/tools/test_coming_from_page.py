@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from roost.cli.other_commands import OTHER_COMMANDS
-from roost.cli.other_options import OTHER_OPTIONS
+from roost.cli.other_tools.other_commands import OTHER_COMMANDS
+from roost.cli.other_tools.other_options import OTHER_OPTIONS
 from roost.config.other_tools.known_tools import TOOLS, Tool
 from tests.test_docs import ROOT, anchors
 from tools import coming_from_page

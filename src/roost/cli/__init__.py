@@ -4,10 +4,7 @@ result.
 commands: one module for each command
 options: options that several commands share
 __main__: the program: the list of commands, errors and exit codes
-other_commands: commands of other tools, and what to type here
-other_options: options of other tools, and what to write here
-option_values: values of these options
-batch_script: scripts that are typed in the place of a config, with their #SBATCH lines
+other_tools: commands, options and scripts of other tools, and what to type here
 terminal: output to stdout and stderr, tables, escaping
 live_run: follows a running session, and handles Ctrl-C
 plain_output: the screen of a followed session in a pipe or file

@@ -92,7 +92,7 @@ class _CommandGroup(click.Group):
         name = args[0] if args else ""
         if name and not name.startswith("-") and name not in COMMANDS:
             from roost.base.text.suggestions import did_you_mean
-            from roost.cli import other_commands
+            from roost.cli.other_tools import other_commands
 
             hint = other_commands.command_hint(name, args[1:])
             ctx.fail(
@@ -174,7 +174,7 @@ def _unknown_option(error: click.NoSuchOption, arguments: list[str]) -> click.Us
     """Returns an error that says what to write here for an option of another tool, or a setting."""
     if error.ctx is None:
         return error
-    from roost.cli import other_commands
+    from roost.cli.other_tools import other_commands
 
     hint = other_commands.option_hint(error.option_name, arguments[1:], error.ctx.command)
     if hint is None:

@@ -30,15 +30,19 @@ def gradients(module: nn.Module) -> list[Tensor | None]:
     return [one.grad for one in module.parameters()]
 
 
-def mean_gradients(*batches: list[Tensor]) -> list[Tensor]:
-    """The sums over the passes of each rank's batches, averaged over the ranks, in one process."""
+def require_mean(found: list[list[Tensor]], *batches: list[Tensor]) -> None:
+    """Requires the same gradients on both ranks: in one process, the sums over the passes of each rank's
+    batches, averaged over the ranks."""
+    first, second = found
+    assert bits(first) == bits(second)
     every = []
     for ones in batches:
         alone = net()
         for one in ones:
             loss(alone, one).backward()
         every.append([one.grad for one in alone.parameters()])
-    return [torch.stack(list(ones)).mean(0) for ones in zip(*every, strict=True)]  # type: ignore[arg-type]
+    for mine, ranks in zip(first, zip(*every, strict=True), strict=True):
+        torch.testing.assert_close(mine, torch.stack(list(ranks)).mean(0))  # type: ignore[arg-type]
 
 
 def begun(ranks: Ranks, *modules: nn.Module) -> BackwardMean:
@@ -56,10 +60,7 @@ def test_gradients_are_the_mean_however_the_module_is_called() -> None:
         loss(layers, batch(ranks.rank)).backward()
         return gradients(layers)
 
-    first, second = team(2, work)
-    assert bits(first) == bits(second)
-    for one, other in zip(first, mean_gradients([batch(0)], [batch(1)]), strict=True):
-        torch.testing.assert_close(one, other)
+    require_mean(team(2, work), [batch(0)], [batch(1)])
 
 
 def test_gradients_of_several_passes_accumulate() -> None:
@@ -70,11 +71,7 @@ def test_gradients_of_several_passes_accumulate() -> None:
             loss(layers, batch(ranks.rank, number)).backward()
         return gradients(layers)
 
-    first, second = team(2, work)
-    assert bits(first) == bits(second)
-    expected = mean_gradients(*[[batch(rank, number) for number in range(3)] for rank in range(2)])
-    for one, other in zip(first, expected, strict=True):
-        torch.testing.assert_close(one, other)
+    require_mean(team(2, work), *[[batch(rank, number) for number in range(3)] for rank in range(2)])
 
 
 def test_a_parameter_that_one_rank_does_not_use_and_one_that_none_uses() -> None:
@@ -118,10 +115,7 @@ def test_a_parameter_that_is_trained_later() -> None:
         loss(layers, batch(ranks.rank)).backward()
         return gradients(layers)
 
-    first, second = team(2, work)
-    assert bits(first) == bits(second)
-    for one, other in zip(first, mean_gradients([batch(0)], [batch(1)]), strict=True):
-        torch.testing.assert_close(one, other)
+    require_mean(team(2, work), [batch(0)], [batch(1)])
 
 
 def test_a_pass_within_a_pass() -> None:
@@ -133,10 +127,7 @@ def test_a_pass_within_a_pass() -> None:
         layers[1](torch.tanh(inner)).square().mean().backward()
         return gradients(layers)
 
-    first, second = team(2, work)
-    assert bits(first) == bits(second)
-    for one, other in zip(first, mean_gradients([batch(0)], [batch(1)]), strict=True):
-        torch.testing.assert_close(one, other)
+    require_mean(team(2, work), [batch(0)], [batch(1)])
 
 
 def test_a_pass_that_failed_does_not_disturb_the_next() -> None:
@@ -159,10 +150,7 @@ def test_a_pass_that_failed_does_not_disturb_the_next() -> None:
         loss(layers, batch(ranks.rank)).backward()
         return gradients(layers)
 
-    first, second = team(2, work)
-    assert bits(first) == bits(second)
-    for one, other in zip(first, mean_gradients([batch(0)], [batch(1)]), strict=True):
-        torch.testing.assert_close(one, other)
+    require_mean(team(2, work), [batch(0)], [batch(1)])
 
 
 def test_weights_and_buffers_are_those_of_rank_0() -> None:

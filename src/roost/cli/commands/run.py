@@ -11,12 +11,12 @@ import click
 
 from roost.base.errors import NotFound, UsageError
 from roost.base.text.suggestions import closest_match
-from roost.cli import batch_script, option_values
 from roost.cli.options.config_help import ConfigCommand, config_options
 from roost.cli.options.device_option import device_options
 from roost.cli.options.follow_options import follow_or_detach, terminal_options
 from roost.cli.options.rank_options import ranks_options, take_time_limit
 from roost.cli.options.session_options import take_session_options
+from roost.cli.other_tools import batch_script, option_values
 
 
 @click.command("run", cls=ConfigCommand)

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from roost.base.errors import Refused, UsageError
-from roost.cli import batch_script, terminal
+from roost.cli import terminal
 from roost.cli.commands.continue_ import package_and_overrides
 from roost.cli.options.config_help import ConfigCommand, config_options, typed_arguments
 from roost.cli.options.resource_options import take_task_options, task_options
 from roost.cli.options.trust_option import trust_option
+from roost.cli.other_tools import batch_script
 from roost.devices.resource_request import TaskOptions
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class _SubmitCommand(ConfigCommand):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            from roost.cli import other_commands
+            from roost.cli.other_tools import other_commands
 
             found = other_commands.option_hint(error.option_name, typed, self)
             if found is not None:
@@ -189,7 +190,7 @@ def _require_no_command(config: Path, arguments: Sequence[str]) -> None:
 
 def _require_no_dependency(description: str | None) -> None:
     """Refuses a dependency of Slurm after ``-d``, which would be a text without any effect."""
-    from roost.cli.other_options import find_row
+    from roost.cli.other_tools.other_options import find_row
 
     if description is None or not re.match(r"(after\w*|singleton)(:|$)", description):
         return

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import copy
 import enum
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from roost.base.errors import CheckpointError
 from roost.package.checkpoints.checkpoint import Manifest
@@ -26,6 +25,7 @@ from roost.project.dlnest.object_attributes import ObjectAttributes
 from roost.project.dlnest.project_loading import DlnestProject
 from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.distributed.ranks import Ranks
+from roost.train.model.nested_tensors import nested_tensors
 from roost.train.progress import Progress
 from roost.train.step import seeding
 
@@ -103,22 +103,11 @@ def host_copy(state: Any) -> Any:
     """Returns a copy of a state in the memory of the host, which later steps do not change."""
     memo: dict[int, Any] = {}
     kept = []  # an id is valid only as long as its object
-    for tensor in _tensors(state):
+    for tensor in nested_tensors(state):
         own = tensor.detach()
         kept.append(own)
         memo[id(tensor)] = copy.deepcopy(own, memo) if own.device.type == "cpu" else own.cpu()
     return copy.deepcopy(state, memo)
-
-
-def _tensors(value: Any) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, Mapping):
-        for one in value.values():
-            yield from _tensors(one)
-    elif isinstance(value, list | tuple):
-        for one in value:
-            yield from _tensors(one)
 
 
 class RunState:

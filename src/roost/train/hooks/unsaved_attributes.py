@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from roost.train.hook import Hook, Phase
-from roost.train.optim.optimizer import Optim
-
-if TYPE_CHECKING:
-    from roost.train.trainer import Trainer
 import json
 import zlib
-from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
 from roost.base import state_tree
 from roost.train.distributed import sharded_tensors
+from roost.train.hook import Hook, Phase
+from roost.train.model.nested_tensors import nested_tensors
+from roost.train.optim.optimizer import Optim
+
+if TYPE_CHECKING:
+    from roost.train.trainer import Trainer
 
 
 class Unsaved(Hook):
@@ -111,7 +109,7 @@ def _saves_extra(part: nn.Module) -> bool:
 
 def _fingerprint(value: Any, state: set[int]) -> int | None:
     try:
-        if any(tensor.grad_fn is not None or _storage(tensor) in state for tensor in _tensors(value)):
+        if any(tensor.grad_fn is not None or _storage(tensor) in state for tensor in nested_tensors(value)):
             return None  # computed in this step; or a reference to parameters or buffers, which are saved
         skeleton, leaves = state_tree.pack(value)
         total = zlib.crc32(json.dumps(skeleton).encode())
@@ -124,14 +122,3 @@ def _fingerprint(value: Any, state: set[int]) -> int | None:
 
 def _storage(tensor: Tensor) -> int:
     return sharded_tensors.local_shard(tensor).untyped_storage().data_ptr()
-
-
-def _tensors(value: Any) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from _tensors(item)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _tensors(item)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from roost.train.distributed import sharded_tensors
+from roost.train.model.nested_tensors import nested_tensors
 
 _MAX_ROWS = 50
 _MAX_DEPTH = 6
@@ -47,7 +48,10 @@ def trace_forward(
         Exception: Any error of the pass.
     """
     trace = ForwardTrace()
-    known = {_address(t) for t in [*module.parameters(), *module.buffers(), *_tensors(batch)]}
+    known = {
+        _address(t)
+        for t in [*module.parameters(), *module.buffers(), *nested_tensors(batch, max_depth=_MAX_DEPTH)]
+    }
 
     def keep(tensor: Tensor) -> Tensor:
         if (address := _address(tensor)) not in known:
@@ -76,16 +80,10 @@ def _shape_recorder(shapes: dict[str, str], name: str) -> Callable[[nn.Module, A
 
 def format_shapes(output: Any) -> str:
     """Returns the shapes of the tensors in a nest as text; at most three of them."""
-    found = ["x".join(map(str, one.shape)) or "one number" for one in _tensors(output)]
+    found = [
+        "x".join(map(str, one.shape)) or "one number" for one in nested_tensors(output, max_depth=_MAX_DEPTH)
+    ]
     return ", ".join(found[:3]) + (", …" if len(found) > 3 else "")
-
-
-def _tensors(value: Any, depth: int = 0) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, Mapping | list | tuple) and depth < _MAX_DEPTH:
-        for item in value.values() if isinstance(value, Mapping) else value:
-            yield from _tensors(item, depth + 1)
 
 
 def _address(tensor: Tensor) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from time import perf_counter
 from typing import Any
 
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from roost.base.errors import ContractError
+from roost.train.model.nested_tensors import nested_tensors
 from roost.train.step.loss import LossFunction
 
 EvaluationFunction = Callable[[Any], Any]
@@ -191,17 +192,9 @@ def exclude_log(runner: Any) -> None:
         vars(runner)["log"] = torch.compiler.disable(log)  # type: ignore[no-untyped-call]
 
 
-def _tensors(value: Any) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, Mapping | list | tuple):
-        for item in value.values() if isinstance(value, Mapping) else value:
-            yield from _tensors(item)
-
-
 def _format_shapes(batch: Any) -> str:
     """Returns the shapes of a batch as text: ``64x3x32x32, 64``."""
-    shapes = ["x".join(map(str, one.shape)) or "one number" for one in _tensors(batch)]
+    shapes = ["x".join(map(str, one.shape)) or "one number" for one in nested_tensors(batch)]
     return ", ".join(shapes[:_MAX_REPORTED_SHAPES]) + (", ..." if len(shapes) > _MAX_REPORTED_SHAPES else "")
 
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from roost.base.traceback_frames import ProjectFiles
+from roost.train.model.nested_tensors import nested_tensors
 
 _MAX_DEPTH = 8
 """Nesting of lists and mappings in which tensors are looked for."""
@@ -239,12 +240,8 @@ def _count_nonfinite(tensor: Tensor) -> str:
     return f"{bad} of {tensor.numel()} values not finite"
 
 
-def _tensors(values: Any, depth: int = 0) -> Iterator[Tensor]:
-    if isinstance(values, Tensor):
-        yield values
-    elif isinstance(values, list | tuple | Mapping) and depth < _MAX_DEPTH:
-        for value in values.values() if isinstance(values, Mapping) else values:
-            yield from _tensors(value, depth + 1)
+def _tensors(values: Any) -> Iterator[Tensor]:
+    return nested_tensors(values, max_depth=_MAX_DEPTH)
 
 
 def _numbers(values: Sequence[Any]) -> Iterator[float]:

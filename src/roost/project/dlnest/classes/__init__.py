@@ -1,6 +1,6 @@
 """The base classes of DLNest's contract, with its names.
 
-project_object: what they have in common
+project_object: the part that they share
 running_status: the state of a run, as they see it
 life_cycle: decisions, and methods before and after each part of a run
 dataset_base: the dataset

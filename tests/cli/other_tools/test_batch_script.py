@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from roost.cli import batch_script
+from roost.cli.other_tools import batch_script
 from tests.cli.programs import roost
 from tests.lab.labs import Lab
 from tests.messages import Messages

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import click
 
 from roost.base.errors import RoostError
-from roost.cli import option_values
+from roost.cli.other_tools import option_values
 
 _VALUE = "VALUE"
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import click
 import pytest
 
-from roost.cli import other_options
 from roost.cli.__main__ import COMMANDS, roost
 from roost.cli.options.resource_options import take_task_options
 from roost.cli.options.session_options import take_session_options
-from roost.cli.other_options import OTHER_OPTIONS, OtherOption
+from roost.cli.other_tools import other_options
+from roost.cli.other_tools.other_options import OTHER_OPTIONS, OtherOption
 from tests.operations.packages import project
 
 ROWS = [row for rows in OTHER_OPTIONS.values() for row in rows]

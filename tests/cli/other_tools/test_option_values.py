@@ -6,7 +6,7 @@ import pytest
 
 from roost.base.interval import parse_duration
 from roost.base.text.byte_sizes import parse_memory
-from roost.cli import option_values
+from roost.cli.other_tools import option_values
 
 
 @pytest.mark.parametrize(

@@ -11,15 +11,15 @@ import click
 import pytest
 
 from roost.base.errors import ConfigError
-from roost.cli import other_commands
 from roost.cli.__main__ import COMMANDS, roost
-from roost.cli.other_commands import OTHER_COMMANDS
+from roost.cli.other_tools import other_commands
+from roost.cli.other_tools.other_commands import OTHER_COMMANDS
 from roost.config import layers
 from roost.config.other_tools import known_tools
 from roost.config.other_tools.known_tools import TOOLS
 from roost.operations.queue import sweep
 from roost.package.project_preflight import check_new_config
-from tests.cli.test_other_options import find, parse
+from tests.cli.other_tools.test_other_options import find, parse
 from tests.messages import Messages
 from tests.operations.packages import project
 
@@ -183,7 +183,7 @@ def test_every_value_that_is_proposed_is_accepted(key: str, text: str, tmp_path:
     check_new_config(changed, project=tmp_path / "p")
 
 
-_CONFIGS = Path(__file__).parents[1] / "config" / "other_tools" / "configs"
+_CONFIGS = Path(__file__).parents[2] / "config" / "other_tools" / "configs"
 _NAMED = {
     "accelerate.yaml": ("accelerate", ["num_processes is `devices`", "mixed_precision is `precision`"]),
     "detectron2.yaml": ("detectron2", ["SOLVER.MAX_ITER is `max_steps`"]),

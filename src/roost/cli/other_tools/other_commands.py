@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import click
 
-from roost.cli import batch_script, other_options
-from roost.cli.other_options import format_hint
+from roost.cli.other_tools import batch_script, other_options
+from roost.cli.other_tools.other_options import format_hint
 from roost.config.other_tools.known_tools import PAGE
 
 
