@@ -114,7 +114,7 @@ def host_copy(state: Any) -> Any:
 
 
 def _tensors_and_numbers(value: Any) -> Iterator[Tensor | list[Any]]:
-    """Yields the tensors, and the lists of numbers: a log has long ones, which `copy.deepcopy` takes long for."""
+    """Yields the tensors, and the lists of numbers: `copy.deepcopy` of a long one is slow."""
     if isinstance(value, Tensor) or (type(value) is list and set(map(type, value)) <= {int, float}):
         yield value
     elif isinstance(value, Mapping):
