@@ -133,6 +133,37 @@ def test_a_plain_value_comes_back(value: Any) -> None:
     assert same(through_a_file({"deep": [(value,)]}), {"deep": [(value,)]})
 
 
+@pytest.mark.parametrize(
+    "few",
+    [
+        [0.5, -0.0, math.nan, math.inf, -math.inf, 5e-324],
+        [1, -(2**63), 2**63 - 1],
+        [1, 2**63],
+        [1, True],
+        [1.5, 1],
+        [True, False],
+        [np.float32(0.1), np.float32(-0.0)],
+        [np.int8(3)],
+        [np.bool_(True)],
+        [np.float32(1), np.float64(1)],
+        [np.datetime64("2020-01-01")],
+        [None],
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_a_long_list_comes_back(few: list[Any]) -> None:
+    values = few * 100
+    assert same(through_a_file({"a": values, "b": values}), {"a": values, "b": values})
+    assert same(through_a_file({"a": values}, to="numpy"), {"a": values})
+
+
+@pytest.mark.parametrize("number", [0.25, 7, np.float32(0.1)])
+def test_a_long_list_of_numbers_is_an_array(number: Any) -> None:
+    """The log of a run has such lists, and is saved whole each time."""
+    skeleton, leaves = state_tree.pack({"log": [number] * 100_000})
+    assert len(json.dumps(skeleton)) < 200 and leaves["log"].shape == (100_000,)
+
+
 class Colour(enum.StrEnum):
     RED = "red"
 
@@ -554,6 +585,8 @@ FOUR = {"x": state_tree.Leaf("float32", (1,), memoryview(bytearray(4)))}
         {"$": "array", "leaf": "x", "dtype": "f4,f4", "shape": [1]},
         {"$": "array", "leaf": "x", "dtype": "float32", "shape": [10**30]},
         {"$": "scalar", "leaf": "x", "dtype": "<U0", "shape": []},
+        {"$": "numbers"}, {"$": "numbers", "leaf": "x", "dtype": "float32", "shape": [2]},
+        {"$": "scalars", "leaf": "x", "dtype": "float32", "shape": []},
     ],
     ids=str,
 )  # fmt: skip

@@ -25,6 +25,9 @@ Skeleton = Any
 """A value that `json.dumps` can write; a dict with the key "$" is a tagged value."""
 
 _MAX_DEPTH = 200
+_MIN_NUMBERS = 64
+"""A list of so many numbers of one type is stored as an array. Packing and parsing them one by one would take
+more than a microsecond for each, in every save of a long log."""
 _SEQUENCES: dict[str, Callable[[list[Any]], Any]] = {
     "tuple": tuple,
     "set": set,
@@ -151,6 +154,9 @@ class _Packer:
         if type(value) is float:
             return _float(value)
         if type(value) is list:
+            if len(value) >= _MIN_NUMBERS and (array := _numbers(value)) is not None:
+                kind = "scalars" if isinstance(value[0], np.generic) else "numbers"
+                return {"$": kind, **self._leaf(array, path)}
             return [self.pack(item, f"{path}.{i}", depth + 1) for i, item in enumerate(value)]
         if type(value) is dict and "$" not in value and all(type(key) is str for key in value):
             return {key: self.pack(item, _join(path, key), depth + 1) for key, item in value.items()}
@@ -247,6 +253,21 @@ def _parts(value: Any) -> list[tuple[str, list[Any]]]:
     return []
 
 
+def _numbers(values: list[Any]) -> np.ndarray[Any, Any] | None:
+    """Returns the array of a list of numbers of one type; None for any other list."""
+    kinds = set(map(type, values))
+    if len(kinds) > 1:
+        return None
+    (kind,) = kinds
+    try:
+        if kind in (int, float):
+            return np.array(values, dtype=np.int64 if kind is int else np.float64)
+        is_number = issubclass(kind, np.number | np.bool_) and not issubclass(kind, np.timedelta64)
+        return np.array(values) if is_number else None
+    except OverflowError:  # an int of more than 64 bits
+        return None
+
+
 def _float(value: float) -> Skeleton:
     return value if math.isfinite(value) else {"$": "float", "value": repr(value)}
 
@@ -326,6 +347,9 @@ class _Unpacker:
     def _untag(self, kind: str, body: dict[str, Any], depth: int) -> Any:
         if kind in ("tensor", "array", "scalar"):
             return self._leaf(kind, body)
+        if kind in ("numbers", "scalars"):
+            array = self._leaf("array", body)
+            return array.tolist() if kind == "numbers" else list(array)
         if kind in _MAPPINGS:
             pairs = [(self.unpack(k, depth + 1), self.unpack(v, depth + 1)) for k, v in body["items"]]
             return _MAPPINGS[kind](pairs)

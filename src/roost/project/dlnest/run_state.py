@@ -25,7 +25,6 @@ from roost.project.dlnest.object_attributes import ObjectAttributes
 from roost.project.dlnest.project_loading import DlnestProject
 from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.distributed.ranks import Ranks
-from roost.train.model.nested_tensors import nested_tensors
 from roost.train.progress import Progress
 from roost.train.step import seeding
 
@@ -103,11 +102,26 @@ def host_copy(state: Any) -> Any:
     """Returns a copy of a state in the memory of the host, which later steps do not change."""
     memo: dict[int, Any] = {}
     kept = []  # an id is valid only as long as its object
-    for tensor in nested_tensors(state):
-        own = tensor.detach()
+    for one in _tensors_and_numbers(state):
+        if isinstance(one, list):
+            memo[id(one)] = list(one)
+            continue
+        own = one.detach()
         kept.append(own)
-        memo[id(tensor)] = copy.deepcopy(own, memo) if own.device.type == "cpu" else own.cpu()
+        memo[id(one)] = copy.deepcopy(own, memo) if own.device.type == "cpu" else own.cpu()
     return copy.deepcopy(state, memo)
+
+
+def _tensors_and_numbers(value: Any) -> Iterator[Tensor | list[Any]]:
+    """Yields the tensors, and the lists of numbers: `copy.deepcopy` of a long one is slow."""
+    if isinstance(value, Tensor) or (type(value) is list and set(map(type, value)) <= {int, float}):
+        yield value
+    elif isinstance(value, Mapping):
+        for one in value.values():
+            yield from _tensors_and_numbers(one)
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from _tensors_and_numbers(one)
 
 
 class RunState:
