@@ -111,14 +111,14 @@ def host_copy(state: Any) -> Any:
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, Mapping):
-        for one in value.values():
-            yield from _tensors(one)
-    elif isinstance(value, list | tuple):
-        for one in value:
-            yield from _tensors(one)
+    stack, seen = [value], set[int]()
+    while stack:
+        one = stack.pop()
+        if isinstance(one, Tensor):
+            yield one
+        elif isinstance(one, Mapping | list | tuple) and id(one) not in seen:  # one may contain itself
+            seen.add(id(one))
+            stack.extend(one.values() if isinstance(one, Mapping) else one)
 
 
 class RunState:
