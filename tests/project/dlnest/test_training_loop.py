@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from roost.base.errors import CheckpointError
+from roost.base.errors import CheckpointError, ContractError
 from roost.package.checkpoints import checkpoint
 from roost.package.package import PackageFolder
 from roost.project.dlnest.training_loop import TrainingLoop
@@ -173,6 +173,13 @@ def test_a_log_that_contains_itself_is_refused_at_the_save(tmp_path: Path) -> No
     made = package(tmp_path, {"Model/Runner.py": own}, epochs=1)
     with pytest.raises(CheckpointError, match=r"contains itself, at 'log_dict\.me\.me"):
         run(made)
+
+
+def test_a_validation_without_a_loader(tmp_path: Path) -> None:
+    data = (PROJECT / "Dataset/Dataset.py").read_text()
+    none = data.replace('return {"inputs": 6}, train, valid', 'return {"inputs": 6}, train, None')
+    with pytest.raises(ContractError, match="must return a validation loader"):
+        run(package(tmp_path, {"Dataset/Dataset.py": none}, epochs=1))
 
 
 def test_an_epoch_without_batches_is_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

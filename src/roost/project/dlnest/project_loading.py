@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -149,13 +149,29 @@ class DlnestProject:
                 is none.
         """
         if self.dataset is not None:
-            _require_iterable(self.train_loader, f"{type(self.dataset).__name__}.init()")
+            self.require_loader(self.train_loader, "training")
         for part, name in ((self.train_loader, "DatasetInit"), (self.runner, "ModelInit")):
             if part is None:
                 raise ContractError(
                     f'B{name} returned "Skip", so there is nothing to train',
                     fix=f"return Skip from BAll or BTrain, too, or nothing from B{name}",
                 )
+
+    def require_loader(self, loader: Any, purpose: Literal["training", "validation"]) -> None:
+        """Checks that a loader of the dataset can be iterated.
+
+        Raises:
+            ContractError: It cannot.
+        """
+        # What has __getitem__ alone can be iterated, too.
+        if not any(hasattr(type(loader), name) for name in ("__iter__", "__getitem__")):
+            place = "second" if purpose == "training" else "third"
+            raise ContractError(
+                f"{type(self.dataset).__name__}.init() must return a {purpose} loader that can be iterated, "
+                f"as the {place} of three",
+                received=type(loader).__name__,
+                fix="return a DataLoader, or any iterable of batches",
+            )
 
     def save_dict(self) -> dict[str, Any]:
         """Returns what a checkpoint holds of the project: of life cycle, dataset and runner by these names,
@@ -284,16 +300,6 @@ def _require_loadable(runner: Any, saved: object) -> None:
             "RunnerBaseTorch",
             received=type(saved).__name__,
             fix="return super().getSaveDict() with your own keys, or write loadSaveDict(), too",
-        )
-
-
-def _require_iterable(loader: Any, by: str) -> None:
-    # What has __getitem__ alone can be iterated, too.
-    if not any(hasattr(type(loader), name) for name in ("__iter__", "__getitem__")):
-        raise ContractError(
-            f"{by} must return a training loader that can be iterated, as the second of three",
-            received=type(loader).__name__,
-            fix="return a DataLoader, or any iterable of batches",
         )
 
 

@@ -442,6 +442,7 @@ class TrainingLoop:
 
     def _validate_batches(self) -> None:
         project, calls = self.project, self.project.calls
+        project.require_loader(project.valid_loader, "validation")
         project.runner.validationInit()
         iterator = iter(project.valid_loader)
         try:
