@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
 import pytest
 
-from roost.base.errors import CheckpointError, ContractError
+from roost.base.errors import CheckpointError, ContractError, TrainingError
 from roost.package.checkpoints import checkpoint
 from roost.package.package import PackageFolder
 from roost.project.dlnest.training_loop import TrainingLoop
@@ -173,6 +174,26 @@ def test_a_log_that_contains_itself_is_refused_at_the_save(tmp_path: Path) -> No
     made = package(tmp_path, {"Model/Runner.py": own}, epochs=1)
     with pytest.raises(CheckpointError, match=r"contains itself, at 'log_dict\.me\.me"):
         run(made)
+
+
+def test_a_forked_copy_of_the_process_does_not_save(tmp_path: Path) -> None:
+    """A project's own os.fork, whose child returns into the loop."""
+    made, parent = package(tmp_path, epochs=1), os.getpid()
+
+    def fork(_: TrainingLoop) -> None:
+        if (child := os.fork()) != 0:
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+    try:
+        assert run(made, stopping("runOneStep", 3, fork)) == "finished"
+    except BaseException as error:
+        if os.getpid() == parent:
+            raise
+        is_refused = isinstance(error, TrainingError) and "is a copy of it" in error.message
+        os._exit(7 if is_refused else 1)
+    if os.getpid() != parent:
+        os._exit(1)
+    assert checkpoint.ids(made.checkpoints) == [0]
 
 
 def test_a_validation_without_a_loader(tmp_path: Path) -> None:

@@ -514,6 +514,7 @@ class TrainingLoop:
 
     def _begin(self) -> None:
         """Loads the position; opens the records; starts the hooks."""
+        self._checkpointer.begin()
         self.state.load_position()
         self._begun_at = time.monotonic() - self.progress.seconds
         if self._records is not None:
