@@ -664,3 +664,44 @@ def test_what_a_person_put_in_place_of_a_link_stays(repository: Path, tmp_path: 
     fill(target, "data/own.bin")
     assert snapshot.renew_links(target, {"links": {"data": str(repository / "data")}}, repository) == []
     assert (target / "data" / "own.bin").exists()
+
+
+# --- links, files that vanish, the root -------------------------------------------------------------------
+
+
+def test_a_folder_with_nothing_but_large_files_and_links(project: Path, tmp_path: Path) -> None:
+    fill(project, "Runner.py", "data/in/x.bin", "data/y.bin")
+    os.truncate(project / "data/in/x.bin", 11 * 2**20)
+    os.truncate(project / "data/y.bin", 11 * 2**20)
+    (project / "data/elsewhere").symlink_to(fill(tmp_path / "elsewhere", "z"))
+    package = copied(snapshot.select(project), tmp_path)
+    links = {path.relative_to(package).as_posix() for path in package.rglob("*") if path.is_symlink()}
+    assert links == {"data/in/x.bin", "data/y.bin", "data/elsewhere"}
+    assert (package / "data/elsewhere/z").read_bytes() == b"z"
+
+
+def test_a_named_link_to_a_folder_is_copied_as_a_folder(project: Path, tmp_path: Path) -> None:
+    fill(project, "Runner.py")
+    (project / "link").symlink_to(outside := fill(tmp_path / "outside", "m.py"))
+    package = copied(snapshot.select(project, outside={"link": outside}), tmp_path)
+    assert not (package / "link").is_symlink() and (package / "link/m.py").read_bytes() == b"m.py"
+
+
+def test_a_file_that_is_removed_while_the_project_is_copied(project: Path, tmp_path: Path) -> None:
+    fill(project, "Runner.py", "log.txt")
+    selection = snapshot.select(project, named=[project / "Runner.py"])
+    (project / "log.txt").unlink()
+    (tmp_path / "a").mkdir()
+    manifest = snapshot.copy(selection, tmp_path / "a")
+    assert [*manifest["files"]] == ["Runner.py"]
+    assert manifest["left_out"] == [{"path": "log.txt", "reason": "removed while it was copied"}]
+    (project / "Runner.py").unlink()
+    (tmp_path / "b").mkdir()
+    with pytest.raises(FileNotFoundError):
+        snapshot.copy(selection, tmp_path / "b")
+
+
+def test_the_root_folder_is_no_project(messages: Messages) -> None:
+    with pytest.raises(ConfigError) as refused:
+        snapshot.select(Path("/"))
+    messages.check(refused.value)

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from roost.config.dlnest import child_files, dlnest_settings
+from roost.package.dlnest.named_paths import BUNDLED_PLUGINS
 from roost.project.dlnest.classes.dataset_base import DatasetBase
 from roost.project.dlnest.classes.life_cycle import LifeCycleBase
 from roost.project.dlnest.classes.project_object import ProjectObject
 from roost.project.dlnest.classes.torch_runner import RunnerBaseTorch
-from roost.project.dlnest.plugins.plugin_loading import BUNDLED
 from roost.serve.routes.dlnest_routes import ROUTES, _no_analyzer
 from tools.migration_pages.page import Group, Option, Page
 
@@ -61,7 +61,7 @@ _KEY_NOTES = {
     "always copied, folders too; an absolute path keeps its name and is read in the package",
     "checkpoint_args.dilation_in_slow_track": "0 is refused",
     "checkpoint_args.max_ckpt_in_fast_track": "the checkpoint before the newest is kept as well",
-    "plugins": f"bundled: {', '.join(BUNDLED)}; another by its path. Two of one name are refused",
+    "plugins": f"bundled: {', '.join(BUNDLED_PLUGINS)}; another by its path. Two of one name are refused",
     "plugins_config": "the password of MailsNote is in no config",
 }
 _CHILDREN = Option(

@@ -148,7 +148,9 @@ class _Packer:
 
     def pack(self, value: Any, path: str, depth: int = 0) -> Skeleton:
         if depth > _MAX_DEPTH:
-            raise CheckpointError(f"the state is nested deeper than {_MAX_DEPTH} at {path[:80]!r}")
+            raise CheckpointError(
+                f"the state is nested deeper than {_MAX_DEPTH}, or contains itself, at {path[:80]!r}"
+            )
         if value is None or type(value) in (bool, int, str):
             return value
         if type(value) is float:

@@ -28,6 +28,7 @@ from roost.package.project_preflight import (
     code_files,
     named_files,
     require_classes,
+    require_plugins,
 )
 from roost.package.results import initial_weights
 from roost.package.snapshot import Selection
@@ -216,6 +217,7 @@ def _prepare_dlnest(
     folder = find_root(config, given)
     named = find_named(settings, folder, config.where)
     require_classes(settings, folder.resolve, config.where)
+    require_plugins(settings, folder.resolve, config.where)
     chosen = _checked_root(config, folder.path, root, str(folder.resolve(str(_expanded(settings.save_root)))))
     files = named.sources()
     same = (like.project, like.root, like.config.files, like.files) if like else None

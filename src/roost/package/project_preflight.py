@@ -240,6 +240,57 @@ def require_classes(settings: DlnestSettings, find: Callable[[str], Path], where
         )
 
 
+def require_plugins(settings: DlnestSettings, find: Callable[[str], Path], where: Where) -> None:
+    """Checks the plugins of a config, as far as is visible without importing them.
+
+    Args:
+        settings: The settings, whose files exist.
+        find: Returns the path of a file that the settings name.
+        where: Returns where a dotted key was set, for messages.
+
+    Raises:
+        ConfigError: There is no such plugin, a file has not its class, or two plugins have one name.
+    """
+    found: dict[str, str] = {}
+    for number, entry in enumerate(settings.plugins):
+        key = f"plugins.{number}"
+        name: str | None = entry
+        if named_paths.is_path(entry):
+            file = find(entry)
+            if not file.is_file():
+                raise ConfigError("is not a file", setting=key, received=entry, where=where(key))
+            _require_class(
+                file,
+                named_paths.PLUGIN_CLASS,
+                display_name=entry,
+                setting=key,
+                received=entry,
+                where=where(key),
+            )
+            name = _plugin_name(file)
+        elif entry not in named_paths.BUNDLED_PLUGINS:
+            raise named_paths.no_plugin_error(entry, key, where)
+        if name is not None and name in found:
+            raise named_paths.same_plugin_error(name, (found[name], entry), key, where)
+        if name is not None:
+            found[name] = entry
+
+
+def _plugin_name(file: Path) -> str | None:
+    """Returns the name that a file gives its plugin by a text; None if only its import would say it."""
+    for node in ast.parse(file.read_bytes(), str(file)).body:
+        if isinstance(node, ast.ClassDef) and node.name == named_paths.PLUGIN_CLASS:
+            for one in node.body:
+                if (
+                    isinstance(one, ast.Assign)
+                    and isinstance(one.value, ast.Constant)
+                    and isinstance(one.value.value, str)
+                    and any(isinstance(target, ast.Name) and target.id == "_NAME" for target in one.targets)
+                ):
+                    return one.value.value or None
+    return None
+
+
 def parse_package_settings(
     package: PackageFolder, values: Mapping[str, Any], *, project: Path, folder: str, where: Where
 ) -> RunSettings:
@@ -269,9 +320,12 @@ def code_of(settings: RunSettings, package: PackageFolder, where: Where) -> list
     """
     if isinstance(settings, DlnestSettings):
         request, found = package.request, named_paths.require_packaged(settings, package, where)
-        require_classes(
-            settings, lambda written: named_paths.packaged_path(package.path, request, written), where
-        )
+
+        def find(written: str) -> Path:
+            return named_paths.packaged_path(package.path, request, written)
+
+        require_classes(settings, find, where)
+        require_plugins(settings, find, where)
         return found
     assert isinstance(settings, Settings)
     return named_files(settings, root=package.path, where=where)

@@ -131,11 +131,17 @@ def select(
     Raises:
         NotFound: A named file does not exist.
         ConfigError: A named file is outside the project, there is too much to copy, or a file has a name
-            that the package reserves.
+            that the package reserves; or the project is the root folder.
         OSError: A folder cannot be read.
     """
     project = project.resolve()
     root = str(project)
+    if root == project.anchor:
+        raise ConfigError(
+            "the root folder cannot be a project",
+            where=project,
+            fix="put the project into a folder of its own",
+        )
     exclusions = _Exclusions(root, {str(path.resolve()) for path in exclude}, tolerates=only_named_must_fit)
     must = {name for path in named for name in _inside(project, path, exclusions)}
     selection = Selection(project)
@@ -145,7 +151,8 @@ def select(
         _add(selection, name, exclusions, keep=True)
     must.update(selection.outside)
     for name in _project_files(root, exclusions):
-        if name not in must and not exclusions.file(f"{root}/{name}"):
+        # A link that the config names is copied as what it leads to.
+        if name not in must and name not in outside and not exclusions.file(f"{root}/{name}"):
             _add(selection, name, exclusions)
     selection.files = sorted({*selection.files})  # a named file of a submodule came twice
     selection.named = sorted(must.intersection(selection.files))
@@ -399,9 +406,9 @@ def _add_outside(selection: Selection, place: str, path: Path, exclusions: _Excl
 
 
 def _link_other_files(selection: Selection, exclusions: _Exclusions) -> None:
-    """Links the other entries of the folders with selected files: what git ignores, usually data."""
+    """Links the other entries of the folders with selected files or links: what git ignores, usually data."""
     known, folders = {*selection.files, *selection.links}, {""}
-    for name in selection.files:
+    for name in [*selection.files, *selection.links]:
         while (name := name.rpartition("/")[0]) not in folders:
             folders.add(name)
     for folder in sorted(one for one in folders if os.path.isdir(f"{exclusions.root}/{one}")):
@@ -438,14 +445,21 @@ def copy(selection: Selection, target: Path) -> dict[str, Any]:
     from concurrent.futures import ThreadPoolExecutor  # 6 ms, which commands that only read packages save
 
     source, into = str(selection.project), str(target)
+    named, removed = {*selection.named}, list[dict[str, Any]]()
     for folder in sorted({name.rpartition("/")[0] for name in selection.files}):
         os.makedirs(f"{into}/{folder}", exist_ok=True)
 
     def copied(names: list[str]) -> dict[str, Any]:
-        return {
-            name: _copy_file(selection.outside.get(name, f"{source}/{name}"), f"{into}/{name}", source, name)
-            for name in names
-        }
+        found = {}
+        for name in names:
+            path = selection.outside.get(name, f"{source}/{name}")
+            try:
+                found[name] = _copy_file(path, f"{into}/{name}", source, name)
+            except FileNotFoundError:
+                if name in named or os.path.lexists(path):
+                    raise
+                removed.append({"path": name, "reason": "removed while it was copied"})
+        return found
 
     half = len(selection.files) // 2
     with ThreadPoolExecutor(1) as pool:  # two threads: one reads and hashes while the disk creates a file
@@ -455,11 +469,9 @@ def copy(selection: Selection, target: Path) -> dict[str, Any]:
         link = target / name
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(to)
-    _sync_files(
-        target,
-        selection.files if len(selection.files) <= _MAX_SYNCED_FILES else selection.named[:_MAX_SYNCED_FILES],
-    )
-    return {"format": 1, "files": files, "links": selection.links, "left_out": selection.left_out}
+    _sync_files(target, [*files] if len(files) <= _MAX_SYNCED_FILES else selection.named[:_MAX_SYNCED_FILES])
+    left_out = [*selection.left_out, *removed]
+    return {"format": 1, "files": files, "links": selection.links, "left_out": left_out}
 
 
 def _sync_files(target: Path, names: list[str]) -> None:

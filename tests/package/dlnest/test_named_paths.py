@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from roost.package.dlnest.named_paths import (
 )
 from roost.package.package import PackageFolder, with_overrides
 from roost.package.package_draft import prepare_training
-from roost.package.project_preflight import code_of, require_classes
+from roost.package.project_preflight import code_of, require_classes, require_plugins
 from tests.dlnest_project import RUNNER, dlnest_project
 from tests.messages import Messages
 
@@ -31,6 +32,7 @@ def find(config: Path) -> NamedPaths:
     settings, root = parse_dlnest_settings(loaded.values, where=loaded.where), find_root(loaded, None)
     found = find_named(settings, root, loaded.where)
     require_classes(settings, root.resolve, loaded.where)
+    require_plugins(settings, root.resolve, loaded.where)
     return found
 
 
@@ -68,7 +70,7 @@ def test_a_path_outside_is_in_the_packages_own_folder(tmp_path: Path) -> None:
     file, folder = write(tmp_path / "shared/tools.py"), tmp_path / "shared/data.v2"
     write(folder / "deep/a.txt")
     write(tmp_path / "beside/util.py")
-    plugin = write(tmp_path / "plugins/Mine.py")
+    plugin = write(tmp_path / "plugins/Mine.py", PLUGIN.format(name="Mine"))
     others = [file, str(folder), "../beside/util.py", "Model", "."]
     config = dlnest_project(tmp_path / "p", other_file_paths=others, plugins=["LogInit", plugin])
     found = find(config)
@@ -198,3 +200,43 @@ def test_a_path_that_was_not_copied(tmp_path: Path, messages: Messages) -> None:
 @pytest.mark.parametrize(("plugin", "expected"), [("LogInit", False), ("/a/b", True), ("Mine.py", True)])
 def test_which_plugins_are_paths(plugin: str, expected: bool) -> None:
     assert is_path(plugin) is expected
+
+
+PLUGIN = "class DLNestPlugin:\n    _NAME = {name!r}\n"
+
+
+@pytest.mark.parametrize(
+    ("plugins", "says"),
+    [
+        (["LogInit", "LogInit"], "two plugins have the name LogInit: LogInit and LogInit"),
+        (["LogInit", "./p/Log.py"], "two plugins have the name LogInit: LogInit and ./p/Log.py"),
+        (["LogINit"], "there is no such plugin"),
+        (["./p/Other.py"], "./p/Other.py has no 'DLNestPlugin'"),
+        (["./p"], "is not a file"),
+    ],
+)
+def test_plugins_are_checked_before_a_package_is_made(
+    tmp_path: Path, plugins: list[str], says: str, messages: Messages
+) -> None:
+    config = dlnest_project(tmp_path / "p", plugins=plugins)
+    write(tmp_path / "p/p/Log.py", PLUGIN.format(name="LogInit"))
+    write(tmp_path / "p/p/Other.py")
+    with pytest.raises(ConfigError) as refused:
+        prepare_training(layers.load(config))
+    assert refused.value.message == says and str(refused.value.setting).startswith("plugins.")
+    messages.check(refused.value)
+
+
+def test_plugins_whose_names_only_their_import_would_say(tmp_path: Path) -> None:
+    config = dlnest_project(tmp_path / "p", plugins=["LogInit", "./a/Same.py", "./b/Same.py", "./c/Own.py"])
+    for folder in "ab":
+        write(tmp_path / f"p/{folder}/Same.py", f"NAME = {folder!r}\nclass DLNestPlugin:\n    _NAME = NAME\n")
+    write(tmp_path / "p/c/Own.py", PLUGIN.format(name="Own"))
+    prepare_training(layers.load(config))
+
+
+@pytest.mark.parametrize("path", ["/dev/null", "./fifo", "/"])
+def test_what_cannot_be_copied_is_refused(tmp_path: Path, path: str, messages: Messages) -> None:
+    config = dlnest_project(tmp_path / "p", other_file_paths=[path])
+    os.mkfifo(tmp_path / "p/fifo")
+    messages.check(refusal(config))

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import os
+import pickle
+import tarfile
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -76,3 +80,79 @@ def test_what_cannot_be_read(tmp_path: Path) -> None:
     torch.save([1, 2], file)
     with pytest.raises(CheckpointError, match="holds no state"):
         original_checkpoint.read(0, file)
+
+
+class Program(torch.nn.Module):
+    """TorchScript runs its `__setstate__` when it is loaded, which makes a file."""
+
+    def __init__(self, file: str) -> None:
+        super().__init__()
+        self.training, self.file, self.sum = False, file, 0.0
+
+    @torch.jit.export
+    def __getstate__(self) -> tuple[str, bool]:
+        return self.file, self.training
+
+    @torch.jit.export
+    def __setstate__(self, state: tuple[str, bool]) -> None:
+        self.file, self.training = state
+        self.sum = float(torch.from_file(self.file, True, 4).fill_(7.0).sum())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's own, of TorchScript
+@pytest.mark.parametrize("trust", [False, True])
+def test_a_program_of_torchscript_is_not_begun(tmp_path: Path, trust: bool) -> None:
+    made, file = tmp_path / "made", tmp_path / "state_1.ckpt"
+    torch.jit.save(torch.jit.script(Program(str(made))), str(file))
+    torch.jit.load(str(file))
+    assert made.exists()  # the program does what it is to do
+    made.unlink()
+    with pytest.raises(CheckpointError, match="TorchScript archive, which is a program"):
+        original_checkpoint.read(1, file, trust=trust)
+    assert not made.exists()
+
+
+def test_a_tar_archive_is_not_extracted(tmp_path: Path) -> None:
+    file = tmp_path / "state_1.ckpt"
+    with tarfile.open(file, "w") as archive:
+        link = tarfile.TarInfo("storages")
+        link.type, link.linkname = tarfile.SYMTYPE, "/dev/zero"
+        archive.addfile(link)
+    with pytest.raises(CheckpointError, match="is a tar archive"):
+        original_checkpoint.read(1, file)
+
+
+@pytest.mark.parametrize(
+    "name", ["torch._utils _rebuild_tensor_v2", "torch._utils _rebuild_parameter", "collections Counter"]
+)
+def test_a_pickle_cannot_change_what_it_names(tmp_path: Path, name: str) -> None:
+    """An older file may have the source of a class, which torch.load compares with the present one: then it
+    writes a patch, by attributes that the pickle could set."""
+    named = b"c" + b"\n".join(name.encode().split()) + b"\n"
+    changed = pickle.dumps((None, {"dump_patches": True, "__name__": str(tmp_path / "made")}), 2)[2:-1]
+    source = b"(" + b"".join([_text("module"), named, _text("file.py"), _text("evil")]) + b"tQ0"
+    stream = io.BytesIO()
+    for value in (torch.serialization.MAGIC_NUMBER, torch.serialization.PROTOCOL_VERSION, {}):
+        pickle.dump(value, stream, 2)
+    stream.write(b"\x80\x02" + named + changed + b"b0" + source + b"}.")
+    pickle.dump([], stream, 2)
+    (tmp_path / "state_1.ckpt").write_bytes(stream.getvalue())
+    with pytest.raises(CheckpointError, match="invalid partial state"):
+        original_checkpoint.read(1, tmp_path / "state_1.ckpt")
+    assert [one.name for one in tmp_path.iterdir()] == ["state_1.ckpt"]
+    assert not any(hasattr(one, "dump_patches") for one in (Counter, *vars(torch._utils).values()))
+
+
+def _text(text: str) -> bytes:
+    return b"X" + len(text).to_bytes(4, "little") + text.encode()
+
+
+def test_plain_data_of_other_classes(tmp_path: Path) -> None:
+    saved = state(1, dataset={"count": Counter("aab"), "dtype": torch.float16, "p": torch.nn.Parameter()})
+    torch.save(saved, tmp_path / "state_1.ckpt")
+    _, found, not_read = original_checkpoint.read(1, tmp_path / "state_1.ckpt")
+    assert not_read == [] and found["dataset"]["count"] == Counter("aab")
+    assert found["dataset"]["dtype"] is torch.float16

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,13 @@ from roost.package.dlnest import original_package
 from roost.package.dlnest.original_package import OriginalPackage
 from roost.package.package import PackageFolder
 from tests.package.dlnest.original import STALE, original
+
+
+@pytest.mark.parametrize("track", [5, "ab", {"a": 1}, [[1], {}, None, True, "3"]])
+def test_tracks_of_wrong_types_are_not_read(tmp_path: Path, track: object) -> None:
+    path = original(tmp_path / "old")
+    (path / "_package.json").write_text(json.dumps({"ckpt_fast": track, "ckpt_consistent": [0]}))
+    assert "do not exist: 0;" in OriginalPackage.open(path).describe_content()
 
 
 def test_what_it_says_about_itself(tmp_path: Path) -> None:

@@ -54,3 +54,11 @@ def test_an_installed_distribution_is_not_used_and_reported_once(
     assert capsys.readouterr().out.count("DLNest") == 1
     import_names.uninstall()
     assert importlib.import_module("DLNest").real
+
+
+def test_the_folder_is_on_the_path_only_while_installed() -> None:
+    before = list(sys.path)
+    import_names.install()
+    assert sys.path[1:] == before
+    import_names.uninstall()
+    assert sys.path == before

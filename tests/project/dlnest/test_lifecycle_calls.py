@@ -3,7 +3,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 
+from roost.base.errors import ContractError
 from roost.project.dlnest.classes.life_cycle import LifeCycleBase
 from roost.project.dlnest.lifecycle_calls import LifeCycleCalls
 from roost.train.distributed.ranks import Ranks
@@ -71,3 +73,9 @@ def test_answers_of_rank_0_hold_for_all() -> None:
 def test_what_the_project_defines() -> None:
     calls = LifeCycleCalls(Answers(BModelOneStep=None))
     assert calls.defines("BModelOneStep") and not calls.defines("AModelOneStep")
+
+
+def test_a_decision_that_is_neither_true_nor_false() -> None:
+    calls = LifeCycleCalls(Answers(needValidation=torch.tensor([True, False])))
+    with pytest.raises(ContractError, match=r"needValidation\(\) must return True or False: .*ambiguous"):
+        calls.decide("needValidation", 0, {}, {})

@@ -62,3 +62,20 @@ def test_a_restored_log_makes_no_doubles() -> None:
     other.load_state_dict(rows.state_dict())
     log["loss"].append(9.0)
     assert other.new_values(log) == {"loss": 9.0}
+
+
+def test_what_is_no_real_number_is_left_out() -> None:
+    text, objects = np.array(["a"]), np.array([object()], dtype=object)
+    nothing = torch.ones(1, device="meta")
+    log = {"text": text, "objects": [objects, 3.0], "time": np.array(["2026-01-01"], "M8"), "meta": nothing}
+    assert LogRows().new_values(log) == {"objects": 3.0}
+
+
+def test_a_log_that_contains_itself() -> None:
+    log: dict[str, Any] = {"loss": [1.0], "inner": {}}
+    log["self"] = log["inner"]["outer"] = log
+    assert LogRows().new_values(log) == {"loss": 1.0}
+    deep: dict[str, Any] = {}
+    for _ in range(5000):
+        deep = {"in": deep, "loss": 2.0}
+    assert set(LogRows().new_values(deep).values()) == {2.0}

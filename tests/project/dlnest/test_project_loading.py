@@ -303,6 +303,38 @@ def test_a_dataset_that_does_not_return_three(tmp_path: Path, messages: Messages
     messages.check(refused.value)
 
 
+@pytest.mark.parametrize("loader", ["None", "5"])
+def test_a_training_loader_that_is_none(tmp_path: Path, loader: str) -> None:
+    code = "from DLNest.Common.DatasetBase import DatasetBase\nclass Dataset(DatasetBase):\n"
+    own = f"{code}    def init(self, args): return {{'classes': 2}}, {loader}, []"
+    project = load(package(tmp_path, {"Dataset/Dataset.py": own}))
+    assert project.build()  # an analysis need not have one
+    with pytest.raises(ContractError, match=r"Dataset.init\(\) must return a training loader"):
+        project.require_parts()
+
+
+@pytest.mark.parametrize("log", ["None", "[1]"])
+def test_a_log_that_is_no_dict(tmp_path: Path, log: str, messages: Messages) -> None:
+    changed = RUNNER.replace('return {"loss": [], "acc": []}', f"return {log}")
+    project = load(package(tmp_path, {"Model/Runner.py": changed}))
+    with pytest.raises(ContractError, match=r"Runner.initLog\(\) must return a dict") as refused:
+        project.build()
+    messages.check(refused.value)
+
+
+def test_a_state_that_could_not_be_loaded_is_not_saved(tmp_path: Path, messages: Messages) -> None:
+    own = f"{RUNNER}\n    def getSaveDict(self):\n        super().getSaveDict()\n"
+    project = load(package(tmp_path, {"Model/Runner.py": own}))
+    assert project.build()
+    with pytest.raises(ContractError, match="must return a dict") as refused:
+        project.save_dict()
+    messages.check(refused.value)
+    both = f"{own}\n    def loadSaveDict(self, saveDict):\n        assert saveDict is None\n"
+    project = load(package(tmp_path / "b", {"Model/Runner.py": both}))
+    assert project.build()
+    assert project.save_dict()["runner"] is None
+
+
 def test_an_error_of_the_projects_code_is_the_projects(tmp_path: Path) -> None:
     made = package(tmp_path, {"Model/Runner.py": RUNNER.replace("from Net", "from Nett")})
     with pytest.raises(ModuleNotFoundError, match="Nett"):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -45,3 +46,12 @@ def test_a_rank_has_its_own_log_and_rank_0s_runner() -> None:
     found["log_dict"]["loss"].append(2.0)
     assert states["rank-1"]["project"]["log_dict"] == {"loss": [1.0]}
     assert run_state.project_state(states, Ranks(rank=2, world_size=3))["log_dict"] == {"loss": [0.0]}
+
+
+def test_a_state_that_contains_itself_is_copied() -> None:
+    state: dict[str, Any] = {"weight": torch.ones(1), "list": []}
+    state["self"] = state
+    state["list"].append(state["list"])
+    copied = run_state.host_copy(state)
+    assert copied["self"] is copied is not state and copied["list"][0] is copied["list"]
+    assert copied["weight"].data_ptr() != state["weight"].data_ptr()

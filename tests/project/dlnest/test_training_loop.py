@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
 import pytest
 
+from roost.base.errors import CheckpointError, ContractError, TrainingError
 from roost.package.checkpoints import checkpoint
 from roost.package.package import PackageFolder
 from roost.project.dlnest.training_loop import TrainingLoop
@@ -150,6 +152,66 @@ def test_an_error_is_told_to_the_project(tmp_path: Path, capsys: pytest.CaptureF
     assert "AAll" in said and "ATrain" not in said
     assert run(made) == "finished"
     assert "ATrain\n" in capsys.readouterr().out
+
+
+def test_a_state_that_cannot_be_copied_is_saved_all_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As torch.save does it: here results of the model in a deque, which deepcopy refuses."""
+    runner = (PROJECT / "Model/Runner.py").read_text()
+    changed = runner.replace(
+        '"pictures": 0}', '"pictures": 0, "last": deque([self.model.layers[0].weight * 2])}'
+    )
+    made = package(tmp_path, {"Model/Runner.py": f"from collections import deque\n{changed}"}, epochs=1)
+    assert run(made) == "finished"
+    assert "a validation is not interrupted, as the state cannot be copied" in capsys.readouterr().out
+    assert checkpoint.read_manifests(made.checkpoints)[-1].step == 11
+
+
+def test_a_log_that_contains_itself_is_refused_at_the_save(tmp_path: Path) -> None:
+    runner, end = (PROJECT / "Model/Runner.py").read_text(), "        return self.seen\n"
+    own = runner.replace(end, f'        self.seen["me"] = self.seen\n{end}')
+    made = package(tmp_path, {"Model/Runner.py": own}, epochs=1)
+    with pytest.raises(CheckpointError, match=r"contains itself, at 'log_dict\.me\.me"):
+        run(made)
+
+
+def test_a_forked_copy_of_the_process_does_not_save(tmp_path: Path) -> None:
+    """A project's own os.fork, whose child returns into the loop."""
+    made, parent = package(tmp_path, epochs=1), os.getpid()
+
+    def fork(_: TrainingLoop) -> None:
+        if (child := os.fork()) != 0:
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+    try:
+        assert run(made, stopping("runOneStep", 3, fork)) == "finished"
+    except BaseException as error:
+        if os.getpid() == parent:
+            raise
+        is_refused = isinstance(error, TrainingError) and "is a copy of it" in error.message
+        os._exit(7 if is_refused else 1)
+    if os.getpid() != parent:
+        os._exit(1)
+    assert checkpoint.ids(made.checkpoints) == [0]
+
+
+def test_a_validation_without_a_loader(tmp_path: Path) -> None:
+    data = (PROJECT / "Dataset/Dataset.py").read_text()
+    none = data.replace('return {"inputs": 6}, train, valid', 'return {"inputs": 6}, train, None')
+    with pytest.raises(ContractError, match="must return a validation loader"):
+        run(package(tmp_path, {"Dataset/Dataset.py": none}, epochs=1))
+
+
+def test_an_epoch_without_batches_is_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = (PROJECT / "Dataset/Dataset.py").read_text()
+    once = data.replace(
+        'return {"inputs": 6}, train, valid', 'return {"inputs": 6}, iter(list(train)), valid'
+    )
+    life = (PROJECT / "LifeCycle.py").read_text().replace("self.mean.count", "max(self.mean.count, 1)")
+    made = package(tmp_path, {"Dataset/Dataset.py": once, "LifeCycle.py": life}, epochs=3, patience=9)
+    assert run(made) == "finished"
+    assert capsys.readouterr().out.count("epoch 1 has no batches: the training loader gave none\n") == 1
 
 
 def test_rows(whole: PackageFolder) -> None:

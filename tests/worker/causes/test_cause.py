@@ -1,11 +1,17 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
+import torch
 
+from roost.base.errors import TrainingError
 from roost.base.exception_record import record_exception
+from roost.worker.causes import cause_table
 from roost.worker.causes.cause import Cause, FailureContext, gib, rule_by_text
+from tests.messages import Messages
+from tests.project.dlnest.projects import package as dlnest_package
 from tests.project.projects import project
 
 
@@ -50,3 +56,37 @@ def test_sizes() -> None:
         "1.50 GiB",
         "4096.00 TiB",
     ]
+
+
+def test_of_dlnests_contract_only_the_section_of_roost_is_settings(tmp_path: Path) -> None:
+    """Its other keys are the user's, also if they are called as settings of roost."""
+    own = {"data": {"batch_size": 1}, "determinism": "strict", "precision": "bf16"}
+    package = dlnest_package(tmp_path, roost={"determinism": "seeded"}, **own)
+    scene = FailureContext(package.path)
+    assert scene.is_dlnest and scene.settings == {"determinism": "seeded"}
+    assert scene.key("determinism") == "roost.determinism"
+    native = FailureContext(project(tmp_path / "native").path)
+    assert not native.is_dlnest and native.key("determinism") == "determinism"
+    assert FailureContext().key("determinism") == "determinism"
+
+
+def test_advice_names_no_setting_that_dlnests_contract_has_not(tmp_path: Path, messages: Messages) -> None:
+    own = {"data": {"batch_size": 1}, "precision": "bf16", "determinism": "strict"}
+    package = dlnest_package(tmp_path, roost={"determinism": "seeded"}, **own)
+    scene = FailureContext(package.path)
+    memory = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.95 GiB.")
+    refused = RuntimeError(
+        "put_ does not have a deterministic implementation, but you set "
+        "'torch.use_deterministic_algorithms(True)'. You can turn off determinism"
+    )
+    one = ValueError("Expected more than 1 value per channel when training, got input size [1, 8]")
+    for error, advice in (
+        (memory, "use smaller batches; or roost.precision: bf16"),
+        (refused, "or remove torch.use_deterministic_algorithms(True)"),
+        (one, "drop_last=True"),
+        (TrainingError("the parameters are not finite: model.weight"), "a smaller learning rate, or check"),
+    ):
+        found = cause_table.find(record_exception(error), scene)
+        assert found is not None and advice in found.fix, (error, found)
+        assert not re.search(r"data\.|gradient_acc|max_grad_norm|on_non_finite|roost debug", found.fix)
+        messages.check(f"{found.description}; {found.fix}")

@@ -12,6 +12,7 @@ import torch
 
 from roost.package.package import PackageFolder
 from tests.messages import Messages
+from tests.project.dlnest.projects import package as dlnest_package
 from tests.project.projects import project
 from tests.worker.causes.scenes import known, of, unknown
 
@@ -35,6 +36,14 @@ def test_a_path_as_it_was_in_the_project(package: PackageFolder, messages: Messa
         assert "data/x.csv" in cause.description
         messages.check(cause.description)
         assert "`x: ${project}/data/x.csv`" in cause.fix and "self.args" in cause.fix
+
+
+def test_a_path_of_dlnests_contract(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its config is not interpolated, so `${project}` would reach the project as it is written."""
+    made = dlnest_package(tmp_path)
+    monkeypatch.chdir(made.path)
+    cause = known(of(lambda: Path("data/x.csv").read_text()), made.path)
+    assert "other_file_paths" in cause.fix and "$" not in cause.fix
 
 
 def test_why_it_was_not_copied(package: PackageFolder) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from roost.base.errors import NotFound, UsageError
+from roost.base.errors import CheckpointError, NotFound, UsageError
 from roost.package.checkpoints import checkpoint
 from roost.package.checkpoints.selection import CheckpointSelection
 from roost.package.dlnest.original_package import OriginalPackage
@@ -52,6 +52,14 @@ def test_states_of_a_form_of_the_project(tmp_path: Path) -> None:
     found = project_weights.weights_of({"model": state}, {})
     assert sorted(found) == ["1.w", "list.0", "list.1.b", "net.w"]
     assert project_weights.weights_of({}, {}) == {}
+
+
+@pytest.mark.parametrize("runner", [None, [1, 2], {}, {"optimizer": {"o": {"state": {}}}}])
+def test_a_checkpoint_without_weights(tmp_path: Path, runner: object) -> None:
+    package = OriginalPackage.open(original(tmp_path / "old"))
+    torch.save(state(3, runner=runner), package.checkpoints / "state_3.ckpt")
+    with pytest.raises(CheckpointError, match=r"state_3\.ckpt has no weights"):
+        project_weights.read_original(package, CheckpointSelection())
 
 
 def test_a_package_of_dlnests_own_programs(tmp_path: Path) -> None:

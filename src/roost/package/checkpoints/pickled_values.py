@@ -182,7 +182,7 @@ def require_accepted(name: str, sha256: str, signature: object, accepted: Pickle
     try:
         key, problem = _read_key(), ""
     except OSError as error:
-        key, problem = None, f" ({error})"
+        key, problem = None, f" ({error.strerror})"
     if (
         key is not None
         and isinstance(signature, str)

@@ -13,12 +13,22 @@ from pathlib import Path
 from typing import Any
 
 from roost.base.errors import ConfigError
+from roost.base.text.suggestions import did_you_mean
 from roost.config.dlnest.dlnest_settings import DlnestSettings
 from roost.config.dlnest.root_folder import RootFolder
 from roost.config.settings import Where
 from roost.package import snapshot
 from roost.package.package import PackageFolder
 
+BUNDLED_PLUGINS = {
+    "LogInit": "log_init",
+    "AutoTensorboardScalar": "auto_tensorboard_scalar",
+    "SimpleCMDVisualize": "simple_cmd_visualize",
+    "MailsNote": "mails_note",
+}
+"""The modules of roost's own plugins, which a config names without a path."""
+PLUGIN_CLASS = "DLNestPlugin"
+"""The class in the file of a plugin."""
 PLACES = "places"
 """The key of request.json with the places of paths that are elsewhere in the package than written."""
 
@@ -48,7 +58,8 @@ def find_named(settings: DlnestSettings, root: RootFolder, where: Where) -> Name
         where: Returns where a dotted key was set, for messages.
 
     Raises:
-        ConfigError: A path does not exist, or two paths have the same place in the package.
+        ConfigError: A path does not exist, or is no file or folder; or two paths have the same place in the
+            package.
     """
     found = NamedPaths()
     project = root.path.resolve()
@@ -63,7 +74,16 @@ def find_named(settings: DlnestSettings, root: RootFolder, where: Where) -> Name
                 where=where(key),
                 fix=f"write where it is now; {start}" if Path(written).is_absolute() else start,
             )
+        if not (path.is_file() or path.is_dir()):
+            raise ConfigError(
+                "is neither a file nor a folder, so it cannot be copied",
+                setting=key,
+                received=written,
+                where=where(key),
+            )
         place = _place(path, root.path, project)
+        if not place:
+            raise ConfigError("the root folder cannot be copied", setting=key, where=where(key))
         actual = path.resolve()
         if actual == project / place:
             found.inside.append(path)
@@ -96,6 +116,28 @@ def classes(settings: DlnestSettings) -> Iterator[tuple[str, str, str, str]]:
 def is_path(plugin: str) -> bool:
     """Whether an entry of ``plugins`` is the path of a file; others are names of bundled plugins."""
     return "/" in plugin or plugin.endswith(".py")
+
+
+def no_plugin_error(entry: str, key: str, where: Where) -> ConfigError:
+    """Returns the error of an entry of ``plugins`` that is neither the path of a file nor a known name."""
+    known = f"{did_you_mean(entry, BUNDLED_PLUGINS)}there are {', '.join(BUNDLED_PLUGINS)}"
+    return ConfigError(
+        "there is no such plugin",
+        setting=key,
+        received=entry,
+        where=where(key),
+        fix=f"{known}; give another by its path",
+    )
+
+
+def same_plugin_error(name: str, entries: tuple[str, str], key: str, where: Where) -> ConfigError:
+    """Returns the error of two entries of ``plugins``, the second of which is at ``key``."""
+    return ConfigError(
+        f"two plugins have the name {name}: {' and '.join(entries)}",
+        setting=key,
+        where=where(key),
+        fix="name each plugin once, or change the `_NAME` of one",
+    )
 
 
 def _place(path: Path, root: Path, project: Path) -> str:

@@ -2,13 +2,18 @@
 
 Each is a file of torch.save, which is a pickle. It is read without running its code: only tensors, NumPy's
 values and plain data are built. In the place of any other object is a `NotRead`; ``--trust`` unpickles all.
+
+torch.load reads two more formats: a TorchScript archive, which is a program that it begins to run, and the
+tar archive of torch 0.1, of which it extracts links. DLNest writes neither, and both are refused.
 """
 
 from __future__ import annotations
 
 import functools
 import pickle
+import tarfile
 import types
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -17,6 +22,7 @@ from roost.base.errors import CheckpointError
 from roost.package.checkpoints.checkpoint import Manifest
 
 _REASON = "dlnest"
+_ZIP, _TORCHSCRIPT_ENTRY = b"PK\x03\x04", "constants.pkl"
 _PARTS = {"life_cycle", "dataset", "runner", "model", "log_dict"}
 
 
@@ -71,7 +77,10 @@ def read(id: int, path: Path, *, device: str = "cpu", trust: bool = False) -> Or
     module: Any = pickle if trust else _reader(not_read)
     try:
         with path.open("rb") as file:
+            _require_state(file, path)
             found = torch.load(file, map_location=device, weights_only=False, pickle_module=module)
+    except CheckpointError:
+        raise
     except Exception as error:
         raise CheckpointError(
             f"{path.name} cannot be read: {type(error).__name__}: {error}",
@@ -94,6 +103,31 @@ def known_step(info: Manifest) -> int | None:
     return None if info.reason == _REASON else info.step
 
 
+def _require_state(file: IO[bytes], path: Path) -> None:
+    """Checks that torch.load will read a file with `_reader`, and leaves the file at its beginning.
+
+    Raises:
+        CheckpointError: It is a TorchScript archive, or a tar archive.
+        RuntimeError: It is a damaged archive.
+    """
+    import torch
+
+    found, is_zip = None, file.read(len(_ZIP)) == _ZIP
+    file.seek(0)
+    if not is_zip:
+        found = "a tar archive" if tarfile.is_tarfile(file) else None
+    # torch's own reader and test: another one could see other entries in the same file.
+    elif _TORCHSCRIPT_ENTRY in torch._C.PyTorchFileReader(file).get_all_records():
+        found = "a TorchScript archive, which is a program"
+    file.seek(0)
+    if found is not None:
+        raise CheckpointError(
+            f"{path.name} is {found}: DLNest has not written it",
+            where=path.parent.parent,
+            fix="name another checkpoint: -c ID",
+        )
+
+
 def _reader(not_read: dict[str, None]) -> types.SimpleNamespace:
     """Returns a module like `pickle` for torch.load, which builds nothing but tensors and plain data."""
 
@@ -103,7 +137,10 @@ def _reader(not_read: dict[str, None]) -> types.SimpleNamespace:
             if known is None:
                 not_read[f"{module}.{name}"] = None
                 return NotRead
-            return known
+            # A pickle can set attributes of what it names, which the whole process uses; "dump_patches" and
+            # "__name__" would make torch.load write a file. A new `partial` takes none.
+            is_changeable = isinstance(known, types.FunctionType) or known is Counter
+            return functools.partial(known) if is_changeable else known
 
     def load(file: IO[bytes], **options: Any) -> Any:
         return Unpickler(file, **options).load()
@@ -124,7 +161,7 @@ def _known(module: str, name: str) -> Callable[..., Any] | None:
 @functools.cache
 def _functions() -> dict[tuple[str, str], Callable[..., Any]]:
     import codecs
-    from collections import Counter, OrderedDict, deque
+    from collections import OrderedDict, deque
 
     import numpy as np
     import torch

@@ -64,7 +64,8 @@ class OriginalPackage(PackageFolder):
     def notes(self) -> list[str]:
         """Returns lines for the user: what its own files say that is not so."""
         derived, files = read_json(self.path / "_package.json") or {}, self.files()
-        listed = {one for key in _TRACKS for one in derived.get(key) or [] if isinstance(one, int)}
+        tracks = [one for key in _TRACKS if isinstance(one := derived.get(key), list)]
+        listed = {id for one in tracks for id in one if type(id) is int}
         found = []
         if missing := sorted(listed - files.keys()):
             found.append(f"_package.json names checkpoints that do not exist: {', '.join(map(str, missing))}")

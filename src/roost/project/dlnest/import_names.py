@@ -8,10 +8,14 @@ import importlib.machinery
 import sys
 import types
 from collections.abc import Sequence
+from pathlib import Path
 
 _CLASSES = "roost.project.dlnest.classes."
 _PLUGINS = "roost.project.dlnest.plugins."
 ROOT = "DLNest"
+_FOLDER = str(Path(__file__).parent / "import_path")
+"""On ``sys.path`` while the names are installed: loader workers that a project starts by spawn or forkserver
+get it with the path, and install the names when they import one."""
 
 MODULES: dict[str, tuple[str, ...]] = {
     "DLNest": (),
@@ -43,22 +47,28 @@ MODULES: dict[str, tuple[str, ...]] = {
 
 
 def install() -> None:
-    """Makes the names importable in this process, in place of an installed DLNest, which is reported once."""
+    """Makes the names importable in this process and in those that it starts, in place of an installed
+    DLNest, which is reported once."""
     if FINDER in sys.meta_path:
         return
-    if importlib.machinery.PathFinder.find_spec(ROOT) is not None:
+    others = [one for one in sys.path if one != _FOLDER]
+    is_loader_worker = len(others) < len(sys.path)  # the process that has started it has reported
+    if not is_loader_worker and importlib.machinery.PathFinder.find_spec(ROOT, others) is not None:
         print(
             f"{ROOT} is found on this machine, too: the project gets roost's classes of these names",
             flush=True,
         )
     _forget()
     sys.meta_path.insert(0, FINDER)
+    # First: an installed DLNest must not be found before it.
+    sys.path[:] = [_FOLDER, *others]
 
 
 def uninstall() -> None:
     """Removes the names again."""
     if FINDER in sys.meta_path:
         sys.meta_path.remove(FINDER)
+        sys.path[:] = [one for one in sys.path if one != _FOLDER]
         _forget()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from roost.base.errors import ContractError
 from roost.project.dlnest.classes.life_cycle import LifeCycleBase
 from roost.train.distributed.ranks import ALONE, Ranks
 
@@ -59,7 +60,7 @@ class LifeCycleCalls:
         method = self._defined(name)
         if method is None:
             return bool(getattr(LifeCycleBase, name)(self._life_cycle, *arguments))
-        return self._agreed(bool(method(*arguments)), name)
+        return self._agreed(_truth(method(*arguments), name), name)
 
     def _defined(self, name: str) -> Any:
         """Returns the method if the project or a plugin defines it, else None."""
@@ -76,3 +77,12 @@ class LifeCycleCalls:
         if text not in self._said and self._ranks.is_main:
             self._said.add(text)
             print(text, flush=True)
+
+
+def _truth(answer: Any, name: str) -> bool:
+    try:
+        return bool(answer)
+    except Exception as error:  # such as of a tensor with several elements
+        raise ContractError(
+            f"{name}() must return True or False: {error}", received=type(answer).__name__
+        ) from error

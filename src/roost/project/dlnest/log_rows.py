@@ -10,6 +10,8 @@ import numpy as np
 from torch import Tensor
 
 _PATH_SEPARATOR = "/"
+_MAX_DEPTH = 64
+"""A dictionary in more dictionaries than this has no rows."""
 
 
 class LogRows:
@@ -18,7 +20,8 @@ class LogRows:
     - Values appended to a list are new. Several are recorded as their mean.
     - A number outside of a list is new if it is another one than before.
     - A dictionary in the log has its own values: ``log["loss"]["d"]`` is ``loss/d``.
-    - Everything that is not a number (or a tensor or array with one element) is left out.
+    - Everything that is not a number (or a tensor or array with one element) is left out, and so is a
+      dictionary within itself.
     - A list that is shorter than before was cleared: all its values are new.
 
     What was seen is part of a checkpoint, as the log is, so no value is recorded twice or left out.
@@ -58,11 +61,15 @@ class LogRows:
         self._lengths, self._numbers = dict(state["lengths"]), dict(state["numbers"])
 
 
-def _entries(log: Mapping[Any, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+def _entries(
+    log: Mapping[Any, Any], prefix: str, above: tuple[Mapping[Any, Any], ...] = ()
+) -> Iterator[tuple[str, Any]]:
+    above = (*above, log)
     for name, value in log.items():
         path = f"{prefix}{name}"
         if isinstance(value, Mapping):
-            yield from _entries(value, path + _PATH_SEPARATOR)
+            if len(above) < _MAX_DEPTH and not any(one is value for one in above):
+                yield from _entries(value, path + _PATH_SEPARATOR, above)
         else:
             yield path, value
 
@@ -76,13 +83,15 @@ def _number(value: Any) -> float | None:
             return float(value)
         except OverflowError:
             return math.inf if value > 0 else -math.inf
-    if isinstance(value, Tensor | np.ndarray) and math.prod(value.shape) == 1:
-        return None if _is_complex(value) else float(value.item())
+    if isinstance(value, Tensor | np.ndarray) and math.prod(value.shape) == 1 and _has_real_numbers(value):
+        return float(value.item())
     return None
 
 
-def _is_complex(value: Tensor | np.ndarray[Any, Any]) -> bool:
-    return value.is_complex() if isinstance(value, Tensor) else np.iscomplexobj(value)
+def _has_real_numbers(value: Tensor | np.ndarray[Any, Any]) -> bool:
+    if isinstance(value, Tensor):
+        return not (value.is_complex() or value.is_meta)
+    return value.dtype.kind in "biuf"
 
 
 def _same(before: float | None, now: float) -> bool:

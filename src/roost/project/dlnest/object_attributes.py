@@ -252,8 +252,9 @@ def _log_paths(log: Mapping[Any, Any]) -> dict[int, list[Any]]:
     while stack:
         owner, path = stack.pop()
         for name, value in owner.items():
-            if isinstance(value, Mapping | list):
-                found[id(value)] = [*path, name]
+            if not isinstance(value, Mapping | list) or id(value) in found:
+                continue  # a log may contain itself
+            found[id(value)] = [*path, name]
             if isinstance(value, Mapping):
                 stack.append((value, [*path, name]))
     return found

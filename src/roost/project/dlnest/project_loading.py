@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -19,6 +19,7 @@ from roost.package.package import PackageFolder
 from roost.package.setting_locations import setting_locations
 from roost.project.dlnest.classes.project_object import ProcessPlace
 from roost.project.dlnest.classes.running_status import RunningStatus
+from roost.project.dlnest.classes.torch_runner import RunnerBaseTorch
 from roost.project.dlnest.generations import Generation, construct
 from roost.project.dlnest.lifecycle_calls import LifeCycleCalls
 from roost.project.dlnest.plugins.plugin_calls import add_plugins
@@ -117,8 +118,19 @@ class DlnestProject:
         self.calls.after("AModelInit")
 
     def init_log(self) -> None:
-        """Begins the log of a new run."""
-        self.log = self.runner.initLog()
+        """Begins the log of a new run.
+
+        Raises:
+            ContractError: The project's log is not a dict.
+        """
+        log = self.runner.initLog()
+        if not isinstance(log, dict):
+            raise ContractError(
+                f"{type(self.runner).__name__}.initLog() must return a dict",
+                received=type(log).__name__,
+                fix='return the log, such as {"loss": []}, or {}',
+            )
+        self.log = log
 
     def build(self) -> bool:
         """Builds everything; False if BAll returned Skip."""
@@ -133,8 +145,11 @@ class DlnestProject:
         """Checks that a training has what it needs.
 
         Raises:
-            ContractError: A part is missing, because its initialization was skipped.
+            ContractError: A part is missing, because its initialization was skipped; or the training loader
+                is none.
         """
+        if self.dataset is not None:
+            self.require_loader(self.train_loader, "training")
         for part, name in ((self.train_loader, "DatasetInit"), (self.runner, "ModelInit")):
             if part is None:
                 raise ContractError(
@@ -142,11 +157,33 @@ class DlnestProject:
                     fix=f"return Skip from BAll or BTrain, too, or nothing from B{name}",
                 )
 
+    def require_loader(self, loader: Any, purpose: Literal["training", "validation"]) -> None:
+        """Checks that a loader of the dataset can be iterated.
+
+        Raises:
+            ContractError: It cannot.
+        """
+        # What has __getitem__ alone can be iterated, too.
+        if not any(hasattr(type(loader), name) for name in ("__iter__", "__getitem__")):
+            place = "second" if purpose == "training" else "third"
+            raise ContractError(
+                f"{type(self.dataset).__name__}.init() must return a {purpose} loader that can be iterated, "
+                f"as the {place} of three",
+                received=type(loader).__name__,
+                fix="return a DataLoader, or any iterable of batches",
+            )
+
     def save_dict(self) -> dict[str, Any]:
         """Returns what a checkpoint holds of the project: of life cycle, dataset and runner by these names,
-        unless one was skipped, and of the log as "log_dict"."""
+        unless one was skipped, and of the log as "log_dict".
+
+        Raises:
+            ContractError: The runner's state is none that its `loadSaveDict` could load.
+        """
         parts = {"life_cycle": self.life_cycle, "dataset": self.dataset, "runner": self.runner}
         saved = {name: part.getSaveDict() for name, part in parts.items() if part is not None}
+        if "runner" in saved:
+            _require_loadable(self.runner, saved["runner"])
         return {**saved, "log_dict": self.log}
 
     def load_save_dict(self, state: Mapping[str, Any]) -> None:
@@ -251,6 +288,19 @@ def _require_trainable(classes: ProjectClasses) -> None:
                 where=one.where,
                 fix=f"take {one.role.expected}; or write no __init__, and use init()",
             )
+
+
+def _require_loadable(runner: Any, saved: object) -> None:
+    """Checks the state of a runner that saves in its own way and loads in roost's: without a dict, no
+    checkpoint of the run could be loaded."""
+    inherits = getattr(type(runner), "loadSaveDict", None) is RunnerBaseTorch.loadSaveDict
+    if inherits and not isinstance(saved, Mapping):
+        raise ContractError(
+            f"{type(runner).__name__}.getSaveDict() must return a dict, as its loadSaveDict() is that of "
+            "RunnerBaseTorch",
+            received=type(saved).__name__,
+            fix="return super().getSaveDict() with your own keys, or write loadSaveDict(), too",
+        )
 
 
 def _then(step: Callable[..., Any], last: Callable[[], None]) -> Callable[..., None]:

@@ -114,14 +114,14 @@ def host_copy(state: Any) -> Any:
 
 def _tensors_and_numbers(value: Any) -> Iterator[Tensor | list[Any]]:
     """Yields the tensors, and the lists of numbers: `copy.deepcopy` of a long one is slow."""
-    if isinstance(value, Tensor) or (type(value) is list and set(map(type, value)) <= {int, float}):
-        yield value
-    elif isinstance(value, Mapping):
-        for one in value.values():
-            yield from _tensors_and_numbers(one)
-    elif isinstance(value, list | tuple):
-        for one in value:
-            yield from _tensors_and_numbers(one)
+    stack, seen = [value], set[int]()
+    while stack:
+        one = stack.pop()
+        if isinstance(one, Tensor) or (type(one) is list and set(map(type, one)) <= {int, float}):
+            yield one
+        elif isinstance(one, Mapping | list | tuple) and id(one) not in seen:  # one may contain itself
+            seen.add(id(one))
+            stack.extend(one.values() if isinstance(one, Mapping) else one)
 
 
 class RunState:

@@ -110,7 +110,7 @@ class TrainingLoop:
         self._max_seconds, self._precision = max_seconds, precision
         self._records, self._session, self._hooks = records, session, list(hooks)
         self._stop_reason: str | None = None
-        self._save_requested = self._holds = False
+        self._save_requested = self._holds = self._has_said_empty = False
         self._is_saved = state is not None
         """Whether a checkpoint leads to exactly this state."""
         self._frozen: dict[str, SavedPart] | None = None
@@ -326,6 +326,9 @@ class TrainingLoop:
         project, progress = self.project, self.progress
         if self.ranks.are_several:
             self.ranks.control.barrier(self._point)
+        if not progress.batch and not self._has_said_empty and self.ranks.is_main:
+            self._has_said_empty = True
+            print(f"epoch {self.state.epoch} has no batches: the training loader gave none", flush=True)
         progress.epoch, progress.batch = self.state.epoch + 1, 0
         self._is_saved = False  # a save after the last step does not have what follows it
         self._rows.collect("train")
@@ -430,16 +433,16 @@ class TrainingLoop:
     def _copied_parts(self) -> dict[str, SavedPart] | None:
         """Returns a copy of the state; None if an object of the project cannot be copied: then a stop waits
         for the end of the validation."""
+        parts = self.state.parts()
         try:
-            return {
-                name: SavedPart(run_state.host_copy(one.state)) for name, one in self.state.parts().items()
-            }
-        except TypeError as error:
+            return {name: SavedPart(run_state.host_copy(one.state)) for name, one in parts.items()}
+        except Exception as error:  # noqa: BLE001  - any error of an object of the project
             print(f"a validation is not interrupted, as the state cannot be copied: {error}", flush=True)
             return None
 
     def _validate_batches(self) -> None:
         project, calls = self.project, self.project.calls
+        project.require_loader(project.valid_loader, "validation")
         project.runner.validationInit()
         iterator = iter(project.valid_loader)
         try:
@@ -511,6 +514,7 @@ class TrainingLoop:
 
     def _begin(self) -> None:
         """Loads the position; opens the records; starts the hooks."""
+        self._checkpointer.begin()
         self.state.load_position()
         self._begun_at = time.monotonic() - self.progress.seconds
         if self._records is not None:

@@ -23,6 +23,7 @@ A loop without a Trainer calls `Checkpoints.save`: it copies, and its thread doe
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,9 +101,12 @@ class Checkpointer:
         self._pending: PendingSave | None = None
         """The save that is being written."""
         self._waited, self._has_warned = 0.0, False
+        self._pid: int | None = None
+        """The process that trains, once it has begun."""
 
     def begin(self) -> None:
         """Called when training begins or continues, before the first step."""
+        self._pid = os.getpid()
         if self.checkpoints is not None and self.checkpoints.asynchronous:
             self._late_copies.begin_first_step()
 
@@ -123,11 +127,18 @@ class Checkpointer:
 
         Raises:
             TrainingError: The state is not finite, so the newest good checkpoint must remain the newest; or
-                the last checkpoint could not be written; or the folder of the checkpoints was removed.
+                the last checkpoint could not be written; or the folder of the checkpoints was removed; or
+                this process was forked from the one that trains.
         """
         checkpoints = self.checkpoints
         if checkpoints is None:
             return False
+        if self._pid not in (None, os.getpid()):
+            raise TrainingError(
+                f"process {self._pid} trains, and this one is a copy of it that the project's code made: "
+                "both would save into one package",
+                fix="end the copy by os._exit(), or start it by multiprocessing",
+            )
         self._finish_previous()
         waits = is_last or reason == "start"
         late = [] if waits else self._late_copies.tensors()

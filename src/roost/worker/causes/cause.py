@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 from roost.base.errors import RoostError
 from roost.base.exception_record import ExceptionRecord
+from roost.config.dlnest.dlnest_settings import SECTION
+from roost.package.kinds import PackageKind
 from roost.package.package import PackageFolder
 from roost.package.records import Columns
 
@@ -30,12 +32,29 @@ class FailureContext:
     package: Path | None = None
 
     @cached_property
-    def settings(self) -> Mapping[str, Any]:
-        """The settings in effect, as they were written by the user."""
+    def is_dlnest(self) -> bool:
+        """Whether the package is of DLNest's contract."""
         try:
-            return PackageFolder(self.package).settings() if self.package else {}
+            kind = PackageKind.of(PackageFolder(self.package).request) if self.package else None
+        except RoostError:
+            return False
+        return kind is PackageKind.DLNEST
+
+    def key(self, name: str) -> str:
+        """Returns the dotted key of a setting of roost in the package's config."""
+        return f"{SECTION}.{name}" if self.is_dlnest else name
+
+    @cached_property
+    def settings(self) -> Mapping[str, Any]:
+        """The settings of roost in effect, as they were written by the user."""
+        try:
+            found = PackageFolder(self.package).settings() if self.package else {}
         except (RoostError, OSError):
             return {}
+        if not self.is_dlnest:
+            return found
+        section = found.get(SECTION)  # all other keys are the user's, whatever they are called
+        return section if isinstance(section, Mapping) else {}
 
     @cached_property
     def project(self) -> Path | None:

@@ -34,8 +34,9 @@ def no_deterministic_algorithm(record: ExceptionRecord, context: FailureContext)
             "remove torch.use_deterministic_algorithms(True) from the project",
         )
     else:
-        asks = "determinism: strict"
-        end = "set determinism: seeded, which allows it (the run may then not repeat bit for bit)"
+        key = context.key("determinism")
+        asks = f"{key}: strict"
+        end = f"set {key}: seeded, which allows it (the run may then not repeat bit for bit)"
     return Cause(
         f"{operation_name(kernel)} has no deterministic algorithm{device}, and {asks} allows nothing else",
         f"use another operation, or {end}",

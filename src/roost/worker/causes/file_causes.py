@@ -25,10 +25,10 @@ def relative_path(record: ExceptionRecord, context: FailureContext) -> Cause | N
     if context.project is not None and (context.project / path).exists():
         why = context.left_out.get(path.as_posix(), "")
         there = f"; the project has it, and it was not copied{f' ({why})' if why else ''}"
-    return Cause(
-        f"there is no {path} in the package, which is the working directory of a run{there}",
-        f"turn the path into a setting, `{path.stem}: ${{project}}/{path}`, and read it from self.args",
-    )
+    fix = f"turn the path into a setting, `{path.stem}: ${{project}}/{path}`, and read it from self.args"
+    if context.is_dlnest:  # its settings are not interpolated
+        fix = "name it in other_file_paths, which is copied; or write its whole path into the config"
+    return Cause(f"there is no {path} in the package, which is the working directory of a run{there}", fix)
 
 
 def port_in_use(record: ExceptionRecord, context: FailureContext) -> Cause | None:

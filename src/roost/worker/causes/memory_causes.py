@@ -86,12 +86,15 @@ def _card_name(device: int) -> str:
 def _smaller_batches(record: ExceptionRecord, context: FailureContext) -> str:
     if any(frame.filename.endswith("/roost/train/evaluation/split_evaluation.py") for frame in record.frames):
         return "use a smaller data.valid.batch_size (data.test.batch_size for the test)"
+    is_half = context.settings.get("precision") in ("bf16", "fp16")
+    halved = "" if is_half else f"; or {context.key('precision')}: bf16"
+    if context.is_dlnest:  # its batches are the project's own
+        return f"use smaller batches{halved}"
     data = context.settings.get("data")
     size = data.get("batch_size") if isinstance(data, dict) else None
     if size == 1:
         return "use a smaller model or smaller samples (data.batch_size is 1 already)"
     now = f" (now {size})" if isinstance(size, int) else ""
-    halved = "" if context.settings.get("precision") in ("bf16", "fp16") else "; or precision: bf16"
     return (
         f"use a smaller data.batch_size{now}; gradient_accumulation_steps, raised by the same factor, keeps "
         f"the samples of a step{halved}"

@@ -11,7 +11,8 @@ from typing import Any
 from roost.base.exception_record import ExceptionRecord
 from roost.worker.causes.cause import Cause, CauseRule, FailureContext
 
-_FIX = "check the batch (a logarithm or a division by 0): roost debug stops there"
+_CHECK = "check the batch (a logarithm or a division by 0)"
+_FIX = f"{_CHECK}: roost debug stops there"
 _PARAMETER = re.compile(r"Expected (?:parameter|value) ?(\w*).*? of distribution (\w+)", re.DOTALL)
 _ROW = re.compile(r"\S+ is (?:nan|-?inf) in the row of step \d+")
 _FIRST = re.compile(r", first in step \d+ \(")
@@ -25,7 +26,12 @@ def nonfinite_value(record: ExceptionRecord, context: FailureContext) -> Cause |
     if where is None:
         return None
     description = ": ".join(filter(None, (where, _first_nonfinite_row(context))))
-    return Cause(description, _fix(context.settings)) if description else None
+    if not description:
+        return None
+    # A project of DLNest's contract steps its optimizers itself, and its failing step is not kept.
+    if context.is_dlnest:
+        return Cause(description, f"a smaller learning rate, or {_CHECK}")
+    return Cause(description, _fix(context.settings))
 
 
 def _fix(settings: Mapping[str, Any]) -> str:

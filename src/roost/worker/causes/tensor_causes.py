@@ -72,7 +72,9 @@ def batch_norm_of_one_sample(record: ExceptionRecord, context: FailureContext) -
     share = f": the shard of one of {own.world_size} ranks" if own is not None else ""
     return Cause(
         f"a batch norm in training got one sample, which has no variance{share}",
-        "set data.drop_last: true, which leaves out the short last batch of an epoch, or a larger "
+        "give the DataLoader drop_last=True, or a larger batch_size"
+        if context.is_dlnest
+        else "set data.drop_last: true, which leaves out the short last batch of an epoch, or a larger "
         "data.batch_size",
     )
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
-from roost.base.errors import UsageError
+from roost.base.errors import CheckpointError, UsageError
 from roost.package.checkpoints import checkpoint
 from roost.package.checkpoints.checkpoint import Manifest
 from roost.package.checkpoints.selection import CheckpointSelection
@@ -36,10 +36,12 @@ def read(path: Path) -> tuple[Manifest, dict[str, Tensor]]:
     Raises:
         NotFound: There is no such checkpoint.
         Damaged: Its bytes differ from those that were written.
-        CheckpointError: A newer roost wrote it.
+        CheckpointError: It has no weights, or a newer roost wrote it.
     """
     info, states = checkpoint.read(path, only=[PROJECT, LOOP])
-    return info, weights_of(states[PROJECT], states[LOOP].get(MODULE_NAMES, {}))
+    weights = weights_of(states[PROJECT], states[LOOP].get(MODULE_NAMES, {}))
+    _require_weights(weights, path)
+    return info, weights
 
 
 def read_original(
@@ -50,7 +52,7 @@ def read_original(
     Raises:
         UsageError: Several checkpoints, or the best, are selected.
         NotFound: There is no such checkpoint.
-        CheckpointError: It cannot be read.
+        CheckpointError: It cannot be read, or has no weights.
     """
     if selected.kind == "best" or selected.count > 1:
         raise UsageError(
@@ -60,9 +62,19 @@ def read_original(
         )
     id, path = package.file(selected.id)
     found = original_checkpoint.read(id, path)
-    left = found.not_read
+    weights, left = _without_ddp(weights_of(found.state, {})), found.not_read
+    _require_weights(weights, path)
     notes = [f"objects that are no weights were left out, unread: {', '.join(left)}"] if left else []
-    return found.info, _without_ddp(weights_of(found.state, {})), notes
+    return found.info, weights, notes
+
+
+def _require_weights(weights: Mapping[str, Tensor], path: Path) -> None:
+    if not weights:
+        raise CheckpointError(
+            f"{path.name} has no weights: getSaveDict() of its runner returned no tensors",
+            where=path.parent.parent,
+            fix="load it by a script: roost analyze PACKAGE -s SCRIPT",
+        )
 
 
 def _without_ddp(weights: dict[str, Tensor]) -> dict[str, Tensor]:

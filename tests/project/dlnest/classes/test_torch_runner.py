@@ -194,6 +194,17 @@ def test_a_checkpoint_without_optimizers(capsys: pytest.CaptureFixture[str]) -> 
     assert capsys.readouterr().out == expected
 
 
+def test_a_checkpoint_without_modules(capsys: pytest.CaptureFixture[str]) -> None:
+    """A project's own getSaveDict may leave them out."""
+
+    class Assigned(RunnerBaseTorch):
+        def init(self, args: Any, datasetInfo: Any = None) -> None:
+            self.net = nn.Linear(1, 1)
+
+    begun(Assigned()).loadSaveDict({})
+    assert capsys.readouterr().out == "the checkpoint has no state of net, which begin anew\n"
+
+
 def test_checkpoints_of_other_runners(messages: Messages) -> None:
     runner = begun(Gan())
     state = runner.getSaveDict()

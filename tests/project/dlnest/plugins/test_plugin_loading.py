@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from roost.base.errors import ConfigError, ContractError, RoostError
+from roost.package.dlnest.named_paths import BUNDLED_PLUGINS
 from roost.project.dlnest.plugins.log_init import LogInit
-from roost.project.dlnest.plugins.plugin_loading import BUNDLED, load_plugins
+from roost.project.dlnest.plugins.plugin_loading import load_plugins
 from tests.messages import Messages
 from tests.project.dlnest.projects import load, package
 
@@ -27,7 +28,7 @@ def loaded(tmp_path: Path, *entries: str, **files: str) -> list[str]:
 
 
 def test_bundled_plugins_by_name(tmp_path: Path) -> None:
-    assert loaded(tmp_path, *BUNDLED) == list(BUNDLED)
+    assert loaded(tmp_path, *BUNDLED_PLUGINS) == list(BUNDLED_PLUGINS)
     assert LogInit.getDefaultConfig() == {"level": "INFO"}
     assert LogInit.getName() == "LogInit" and set(LogInit.getFullConfig()) == {"level", "format", "datefmt"}
 

@@ -60,13 +60,14 @@ class RunnerBaseTorch(RunnerBase):
 
     def loadSaveDict(self, saveDict: dict[Any, Any]) -> None:
         """Restores what `getSaveDict` returned, or a checkpoint of DLNest's own programs; prints which
-        optimizers and schedulers it has no state of.
+        modules, optimizers and schedulers it has no state of.
 
         Raises:
             CheckpointError: It has other modules, or an optimizer or scheduler that the runner has not.
         """
         self._modules().load_state_dict(saveDict)
-        begins = []
+        is_saved = any(isinstance(key, int) for key in saveDict)
+        begins = [] if is_saved else list(self._module_names().values())
         for kind in _KINDS:
             states, named = dict(saveDict.get(kind, {})), self._named(kind)
             if not all(isinstance(one, Mapping) for one in states.values()):

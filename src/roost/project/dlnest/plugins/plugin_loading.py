@@ -6,20 +6,16 @@ import importlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from roost.base.errors import ConfigError
-from roost.base.text.suggestions import did_you_mean
 from roost.config.section_schema import Where
+from roost.package.dlnest.named_paths import (
+    BUNDLED_PLUGINS,
+    PLUGIN_CLASS,
+    is_path,
+    no_plugin_error,
+    same_plugin_error,
+)
 from roost.package.package import PackageFolder
 from roost.project.dlnest import module_loading
-
-BUNDLED = {
-    "LogInit": "log_init",
-    "AutoTensorboardScalar": "auto_tensorboard_scalar",
-    "SimpleCMDVisualize": "simple_cmd_visualize",
-    "MailsNote": "mails_note",
-}
-"""The modules of roost's own plugins."""
-_CLASS = "DLNestPlugin"
 
 
 def load_plugins(entries: Sequence[str], package: PackageFolder, where: Where) -> list[type]:
@@ -43,31 +39,20 @@ def load_plugins(entries: Sequence[str], package: PackageFolder, where: Where) -
         one = _load(entry, key, package, where)
         name = _name(one, entry)
         if name in found:
-            raise ConfigError(
-                f"two plugins have the name {name}: {found[name]} and {entry}",
-                setting=key,
-                where=where(key),
-                fix="name each plugin once, or change the `_NAME` of one",
-            )
+            raise same_plugin_error(name, (found[name], entry), key, where)
         found[name] = entry
         classes.append(one)
     return classes
 
 
 def _load(entry: str, key: str, package: PackageFolder, where: Where) -> type:
-    if entry in BUNDLED:
-        module = importlib.import_module(f"roost.project.dlnest.plugins.{BUNDLED[entry]}")
-        bundled: type = getattr(module, _CLASS)
+    if entry in BUNDLED_PLUGINS:
+        module = importlib.import_module(f"roost.project.dlnest.plugins.{BUNDLED_PLUGINS[entry]}")
+        bundled: type = getattr(module, PLUGIN_CLASS)
         return bundled
-    if "/" not in entry and not entry.endswith(".py"):
-        raise ConfigError(
-            "there is no such plugin",
-            setting=key,
-            received=entry,
-            where=where(key),
-            fix=f"{did_you_mean(entry, BUNDLED)}there are {', '.join(BUNDLED)}; give another by its path",
-        )
-    return module_loading.load_class(entry, _CLASS, package, settings=(key, key), where=where)
+    if not is_path(entry):
+        raise no_plugin_error(entry, key, where)
+    return module_loading.load_class(entry, PLUGIN_CLASS, package, settings=(key, key), where=where)
 
 
 def _name(plugin: type, entry: str) -> str:
