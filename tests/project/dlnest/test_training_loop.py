@@ -162,6 +162,19 @@ def test_rows(whole: PackageFolder) -> None:
     assert (after["train/lr"], after["epoch"]) == (0.008, 1)
 
 
+def test_what_initlog_returns_is_in_no_row(tmp_path: Path) -> None:
+    """A best value that only validations change is not shown beside them, for ever, as its first one."""
+    runner = (PROJECT / "Model" / "Runner.py").read_text()
+    runner = runner.replace('"pictures": 0', '"pictures": 0, "best": {"acc": 0.0}, "start": [7.0]')
+    runner += '        log["best"]["acc"] = max(log["acc"])\n'
+    made = package(tmp_path, {"Model/Runner.py": runner})
+    assert run(made, stopping("runOneStep", 30)) == "enough"
+    assert run(made) == "finished"
+    rows = made.records().rows
+    names = {name for row in rows for name in row if "/" in name}
+    assert "valid/best/acc" in names and {"train/best/acc", "train/start"}.isdisjoint(names)
+
+
 EVERY_CALL = """
 from DLNest.Common.LifeCycleBase import LifeCycleBase
 

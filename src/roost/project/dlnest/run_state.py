@@ -216,6 +216,7 @@ class RunState:
     def load_position(self) -> None:
         """Loads the position in the loop, before anything of the project is called."""
         if self._saved is None:
+            self.rows.skip_initial()
             return
         state = self._saved[LOOP]
         self.progress.load_state_dict(state["progress"])
