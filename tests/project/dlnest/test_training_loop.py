@@ -105,12 +105,16 @@ def test_workers_and_a_generator_of_the_project(tmp_path: Path) -> None:
     compare(fingerprint(made), fingerprint(expected))
 
 
-def test_a_finished_run_trains_at_least_one_epoch_more(whole: PackageFolder, tmp_path: Path) -> None:
+def test_a_finished_run_trains_at_least_one_epoch_more(
+    whole: PackageFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     made = package(tmp_path)
     assert run(made) == "finished"
     assert run(made) == "finished", "as after a kill between the last save and the end"
     assert checkpoint.read_manifests(made.checkpoints)[-1].epoch == 4
+    assert "one more epoch" not in capsys.readouterr().out
     assert run(made, was_finished=True) == "finished"
+    assert "the run had ended: one more epoch is trained" in capsys.readouterr().out
     assert checkpoint.read_manifests(made.checkpoints)[-1].epoch == 5
     longer = package(tmp_path, epochs=5)
     run(longer)

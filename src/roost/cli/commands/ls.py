@@ -42,7 +42,7 @@ _OPERATORS = frozenset(" :=<>")
 @click.argument("words", nargs=-1, metavar="[DIRECTORY] [QUERY]...")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(words: tuple[str, ...], as_json: bool) -> int:
-    """Lists the packages of the current folder, or of ./runs if it has none, or of DIRECTORY.
+    """Lists the packages of the current folder, or of ./runs or ./Saves if it has none, or of DIRECTORY.
 
     QUERY selects packages. All its terms must hold: a word (part of the name or description), KEY:TEXT,
     KEY=VALUE, or != < <= > >=. sort:KEY and sort:-KEY sort the list. A KEY is a column (status, step, best,

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from roost.base.errors import ConfigError
+from roost.config.dlnest.bundled_plugins import is_path
 from roost.config.dlnest.dlnest_settings import DlnestSettings
 from roost.config.dlnest.root_folder import RootFolder
 from roost.config.settings import Where
@@ -91,11 +92,6 @@ def classes(settings: DlnestSettings) -> Iterator[tuple[str, str, str, str]]:
     yield f"{runner}_name", settings.runner_name, f"{runner}_file_path", settings.runner_file_path
     yield "dataset_name", settings.dataset_name, "dataset_file_path", settings.dataset_file_path
     yield "life_cycle_name", settings.life_cycle_name, "life_cycle_file_path", settings.life_cycle_file_path
-
-
-def is_path(plugin: str) -> bool:
-    """Whether an entry of ``plugins`` is the path of a file; others are names of bundled plugins."""
-    return "/" in plugin or plugin.endswith(".py")
 
 
 def _place(path: Path, root: Path, project: Path) -> str:

@@ -226,6 +226,8 @@ class RunState:
         # A run that was killed between its last save and its end has nothing left to do.
         self.finished = state["finished"] and not self._was_finished
         self.must_train = self._was_finished and self.phase is LoopPhase.SAVED
+        if self._was_finished and self.ranks.is_main:
+            print("the run had ended: one more epoch is trained, then needContinueTrain decides", flush=True)
         earlier = [reason for reason in state["inexact"] if reason not in self.inexact]
         if earlier and self.ranks.is_main:
             print(f"inexact in earlier sessions: {'; '.join(earlier)}", flush=True)

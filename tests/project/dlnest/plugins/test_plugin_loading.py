@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from roost.base.errors import ConfigError, ContractError, RoostError
+from roost.config.dlnest.bundled_plugins import BUNDLED
 from roost.project.dlnest.plugins.log_init import LogInit
-from roost.project.dlnest.plugins.plugin_loading import BUNDLED, load_plugins
+from roost.project.dlnest.plugins.plugin_loading import load_plugins
 from tests.messages import Messages
 from tests.project.dlnest.projects import load, package
 

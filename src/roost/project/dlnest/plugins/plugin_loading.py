@@ -7,18 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from roost.base.errors import ConfigError
-from roost.base.text.suggestions import did_you_mean
+from roost.config.dlnest.bundled_plugins import BUNDLED, require_known
 from roost.config.section_schema import Where
 from roost.package.package import PackageFolder
 from roost.project.dlnest import module_loading
 
-BUNDLED = {
-    "LogInit": "log_init",
-    "AutoTensorboardScalar": "auto_tensorboard_scalar",
-    "SimpleCMDVisualize": "simple_cmd_visualize",
-    "MailsNote": "mails_note",
-}
-"""The modules of roost's own plugins."""
 _CLASS = "DLNestPlugin"
 
 
@@ -37,6 +30,7 @@ def load_plugins(entries: Sequence[str], package: PackageFolder, where: Where) -
         Exception: An error of a plugin's code.
     """
     found: dict[str, str] = {}
+    require_known(entries, where)
     classes = []
     for number, entry in enumerate(entries):
         key = f"plugins.{number}"
@@ -59,14 +53,6 @@ def _load(entry: str, key: str, package: PackageFolder, where: Where) -> type:
         module = importlib.import_module(f"roost.project.dlnest.plugins.{BUNDLED[entry]}")
         bundled: type = getattr(module, _CLASS)
         return bundled
-    if "/" not in entry and not entry.endswith(".py"):
-        raise ConfigError(
-            "there is no such plugin",
-            setting=key,
-            received=entry,
-            where=where(key),
-            fix=f"{did_you_mean(entry, BUNDLED)}there are {', '.join(BUNDLED)}; give another by its path",
-        )
     return module_loading.load_class(entry, _CLASS, package, settings=(key, key), where=where)
 
 
