@@ -256,7 +256,7 @@ def test_bad_files(
         ("config.yaml", "a: [1, 2\nb: 3\n", r"YAML.*config\.yaml:[23]\)"),
         ("config.yaml", "a: 'x\n", r"YAML.*quoted scalar.*config\.yaml:"),
         ("config.yaml", "a: \x00\n", r"YAML.*config\.yaml:1"),
-        ("config.json", "", r"JSON: Expecting value.*config\.json:1\)"),
+        ("config.json", "", r"JSON: the file is empty.*config\.json:1\)"),
         ("config.json", '{"a": 1,\n}', r"JSON.*config\.json:[12]\)"),
         ("config.json", r'{"a": "\ud800"}', r"surrogates not allowed.*config\.json:1"),
     ],

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from roost.base.interval import NEVER
-from roost.cli.progress_bar import Eta, NewestMetrics, _position
+from roost.cli.progress_bar import Eta, NewestMetrics, _part_done, _position
 from roost.package import live_progress
 from roost.package.live_progress import ProgressFile
 from roost.train.progress import Progress
@@ -55,6 +55,20 @@ def test_a_run_limited_by_time_alone_shows_no_total(tmp_path: Path) -> None:
         ProgressPublisher(board, steps_per_epoch=1000).publish(run, "training")
         seen = live_progress.read(tmp_path / "progress")
         assert seen is not None and _position(seen) == place
+
+
+def test_a_run_whose_end_the_project_decides_shows_the_part_of_its_epoch(tmp_path: Path) -> None:
+    """Not a bar that stands at 0% until the end."""
+    board = ProgressFile(tmp_path / "progress")
+    for steps_per_epoch, total_steps, shown in (
+        (20, 0, (0.4, " 40% of the epoch")),
+        (20, 336, (0.5, " 50%")),
+        (0, 0, (0.0, "")),  # a loader without a length
+    ):
+        run = Progress(step=168, epoch=8, batch=8, total_steps=total_steps)
+        ProgressPublisher(board, steps_per_epoch=steps_per_epoch).publish(run, "training")
+        seen = live_progress.read(tmp_path / "progress")
+        assert seen is not None and _part_done(seen) == shown
 
 
 def test_the_time_that_is_left() -> None:

@@ -137,6 +137,14 @@ def test_a_project_of_dlnest(tmp_path: Path) -> None:
     assert with_overrides(made, made.settings(), ["epochs=9"])["epochs"] == 9
 
 
+def test_misspelled_keys_and_plugins_of_a_project_of_dlnest(tmp_path: Path) -> None:
+    """A key is said; a plugin is refused before anything is queued."""
+    plan = prepare_training(layers.load(dlnest_project(tmp_path / "p", plugin=["LogInit"])))
+    assert any("'plugins'" in note for note in plan.notes())
+    with pytest.raises(ConfigError, match="did you mean 'LogInit'"):
+        prepare_training(layers.load(dlnest_project(tmp_path / "q", plugins=["LogInt"])))
+
+
 def test_a_project_of_dlnest_with_a_password(tmp_path: Path) -> None:
     config = dlnest_project(tmp_path / "p", plugins_config={"MailsNote": {"password": "s3cret"}})
     with pytest.raises(ConfigError, match=r"root\.json") as refused:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from roost.config.dlnest import child_files, dlnest_settings
-from roost.package.dlnest.named_paths import BUNDLED_PLUGINS
+from roost.config.dlnest.bundled_plugins import BUNDLED_PLUGINS
 from roost.project.dlnest.classes.dataset_base import DatasetBase
 from roost.project.dlnest.classes.life_cycle import LifeCycleBase
 from roost.project.dlnest.classes.project_object import ProjectObject
@@ -55,7 +55,8 @@ A config is any file with these keys; every other key is yours, whatever it is c
 
 _KEY_NOTES = {
     "save_root": "relative to the project's folder",
-    "root_file_path": "one that does not exist is the config's folder, which is said; a package is moved "
+    "root_file_path": "one that does not exist is the config's folder, which is said; so is another folder "
+    "than the config's: a copied project still names the first one, whose code then runs; a package is moved "
     "freely",
     "other_file_paths": "the code in the project's folder is copied without being named; what is named is "
     "always copied, folders too; an absolute path keeps its name and is read in the package",
@@ -239,15 +240,19 @@ _DIFFERENCES = (
     "plot` and `roost tensorboard`; see [monitoring](guide/monitoring.md#rows-of-a-project-of-dlnest).",
     "`_output.txt` has standard output and standard error of rank 0, other ranks `_output_N.txt`, as "
     "before; of very much output the beginning and the end are kept.",
-    "Task ids are short hexadecimal numbers without `T_` or `A_`; a task that has ended stays in the list "
-    "of `roost tasks --all`, and a failed one has failed.",
+    "Task ids are texts such as `01m7ybz8bp` without `T_` or `A_`, of which the beginning suffices; a task "
+    "that has ended stays in the list of `roost tasks --all`, and a failed one has failed.",
     "A package of the same name is never removed: a second run of that description is refused, a second "
     "`NOSAVE` gets a suffix.",
     "A package may be moved, copied and continued elsewhere. Absolute paths of code are read in the "
     "package, not where they were.",
     "Tasks outlive the server, the daemon and the terminal, and are found again.",
-    "A path that does not exist, a key of `roost` that is unknown, two plugins of one name: an error at "
-    "once, with the line of the config. Nothing of it is queued.",
+    "A path or plugin that does not exist, a class that its file does not have, a key of `roost` that is "
+    "unknown: an error at once, with the line of the config. Nothing of it is queued. A key of yours that is "
+    "nearly one of the contract, such as `plugin`, is said.",
+    "To train longer: `roost fork Saves/NAME epochs=20`, in a package of its own; `roost continue` accepts a "
+    "change of your keys with `--force` only, since only your code knows what they change. A run that had "
+    "ended trains at least one epoch more when it is continued.",
     "A checkpoint with objects of your classes has a signature by a key in your config folder. One from "
     "elsewhere, and a package of DLNest's own, needs `--trust`: reading a pickle runs its code.",
     "A project of 0.2 is analysed, not trained.",

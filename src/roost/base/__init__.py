@@ -5,6 +5,7 @@ errors: the error classes and exit codes
 durable: durable writes, the only module that writes files which must survive
 safe_read: bounded reading of files that roost may not have written
 config_folder: the folder of one user's own files
+json_mistake: the mistake in a text that is not JSON
 config_files: JSON and YAML files with the line of every key
 interval: intervals and durations of settings
 limit_defaults: the default limits of a session

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from roost.base.errors import ConfigError, NotFound
+from roost.base.json_mistake import find_mistake
 
 MAX_BYTES = 10 * 2**20
 MAX_NODES = 1_000_000
@@ -366,7 +367,10 @@ def _read_json(text: str, location: Callable[[int], object]) -> tuple[Any, dict[
         ).encode()  # half of a surrogate pair could not be saved
         return scanner.value(0, ())[0], scanner.lines
     except json.JSONDecodeError as error:
-        raise ConfigError(f"this is not JSON: {error.msg}", where=location(error.lineno)) from None
+        mistake = find_mistake(error)
+        raise ConfigError(
+            f"this is not JSON: {mistake.problem}", where=location(mistake.line), fix=mistake.fix
+        ) from None
     except RecursionError:
         raise ConfigError(f"nested deeper than {MAX_DEPTH} levels", where=location(1)) from None
     except ValueError as error:

@@ -102,14 +102,27 @@ def _bar_line(progress: ProgressRecord, eta: float | None) -> Table:
     grid.add_column(ratio=1, min_width=4)
     for _ in range(3):
         grid.add_column(no_wrap=True, justify="right")
-    bar = ProgressBar(total=1.0, completed=progress.fraction)
+    part, share = _part_done(progress)
+    bar = ProgressBar(total=1.0, completed=part) if share else Text("")
     going_on = progress.phase != "ended"
     rate = f"{progress.samples_per_second:,.0f} samples/s" if progress.samples_per_second and going_on else ""
     left = f"ETA {terminal.format_duration(eta)}" if eta is not None and going_on else ""
     phase = progress.phase if going_on else "closing"  # the run is done, its processes still exit
     what = Text(phase, style="cyan") if phase != "training" else Text("")
-    grid.add_row(_position(progress), what, bar, f"{progress.fraction:4.0%}", rate, left)
+    grid.add_row(_position(progress), what, bar, share, rate, left)
     return grid
+
+
+def _part_done(progress: ProgressRecord) -> tuple[float, str]:
+    """Returns the part of the run that is done, and its text. Where the project alone decides how long it
+    trains (in DLNest's contract), it is the part of the epoch; of a loader without a length it is unknown,
+    and the text empty."""
+    if progress.total_steps or progress.fraction:
+        return progress.fraction, f"{progress.fraction:4.0%}"
+    if not progress.steps_per_epoch:
+        return 0.0, ""
+    part = min(1.0, progress.batch / progress.steps_per_epoch)
+    return part, f"{part:4.0%} of the epoch"
 
 
 def _position(progress: ProgressRecord) -> str:

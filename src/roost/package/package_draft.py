@@ -11,7 +11,7 @@ from pathlib import Path
 from roost.base.errors import ConfigError, Refused
 from roost.config import interpolation
 from roost.config.dlnest import mail_password
-from roost.config.dlnest.dlnest_settings import parse_dlnest_settings
+from roost.config.dlnest.dlnest_settings import parse_dlnest_settings, similar_key_notes
 from roost.config.dlnest.root_folder import find_root
 from roost.config.layers import Config, Contract
 from roost.config.other_tools import foreign_keys
@@ -236,7 +236,7 @@ def _prepare_dlnest(
         config=config,
         kind=PackageKind.DLNEST,
         project=folder.path,
-        project_notes=folder.notes,
+        project_notes=[*folder.notes, *similar_key_notes(config.values, config.where)],
         places=named.places,
         root=chosen,
         selection=selection,

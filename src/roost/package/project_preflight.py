@@ -13,6 +13,7 @@ from msgspec.structs import fields
 from roost.base.errors import ConfigError, Refused
 from roost.base.text.suggestions import did_you_mean
 from roost.config import allowed_classes, interpolation
+from roost.config.dlnest import bundled_plugins
 from roost.config.dlnest.dlnest_settings import DlnestSettings, parse_dlnest_settings
 from roost.config.layers import Config
 from roost.config.objects import FILE_CLASS_PATH
@@ -255,23 +256,23 @@ def require_plugins(settings: DlnestSettings, find: Callable[[str], Path], where
     for number, entry in enumerate(settings.plugins):
         key = f"plugins.{number}"
         name: str | None = entry
-        if named_paths.is_path(entry):
+        if bundled_plugins.is_path(entry):
             file = find(entry)
             if not file.is_file():
                 raise ConfigError("is not a file", setting=key, received=entry, where=where(key))
             _require_class(
                 file,
-                named_paths.PLUGIN_CLASS,
+                bundled_plugins.PLUGIN_CLASS,
                 display_name=entry,
                 setting=key,
                 received=entry,
                 where=where(key),
             )
             name = _plugin_name(file)
-        elif entry not in named_paths.BUNDLED_PLUGINS:
-            raise named_paths.no_plugin_error(entry, key, where)
+        elif entry not in bundled_plugins.BUNDLED_PLUGINS:
+            raise bundled_plugins.no_plugin_error(entry, key, where)
         if name is not None and name in found:
-            raise named_paths.same_plugin_error(name, (found[name], entry), key, where)
+            raise bundled_plugins.same_plugin_error(name, (found[name], entry), key, where)
         if name is not None:
             found[name] = entry
 
@@ -279,7 +280,7 @@ def require_plugins(settings: DlnestSettings, find: Callable[[str], Path], where
 def _plugin_name(file: Path) -> str | None:
     """Returns the name that a file gives its plugin by a text; None if only its import would say it."""
     for node in ast.parse(file.read_bytes(), str(file)).body:
-        if isinstance(node, ast.ClassDef) and node.name == named_paths.PLUGIN_CLASS:
+        if isinstance(node, ast.ClassDef) and node.name == bundled_plugins.PLUGIN_CLASS:
             for one in node.body:
                 if (
                     isinstance(one, ast.Assign)

@@ -92,7 +92,9 @@ class ResumeGate:
         raise Refused(
             "the rest of the run would not match the run so far: "
             + "; ".join([*map(format_difference, self.refused), *changed]),
-            fix="undo it, start a new run, or use --force, which records it as inexact",
+            fix="undo it, start a new run"
+            + (", give the settings to `roost fork`" if self.refused and not changed else "")
+            + ", or use --force, which records it as inexact",
         )
 
 

@@ -40,6 +40,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> PackageFolder:
     scripts.mkdir()
     (scripts / "look.py").write_text(LOOK)
     (scripts / "waits.py").write_text(WAITS)
+    (scripts / "prints.py").write_text("def experience(self): print('only this')")
     (scripts / "fails.py").write_text("def experience(self): raise ValueError('no good')")
     return package
 
@@ -60,6 +61,13 @@ def test_output_then_the_value_then_the_files(made: PackageFolder) -> None:
     seconds = show(made.path).analyses[-1].seconds
     assert end.startswith("succeeded ") and end.endswith(f" checkpoint 2, step 6, cpu; {place}")
     assert f" {format_duration(seconds)}" in end
+
+
+def test_a_script_without_a_value_prints_none(made: PackageFolder) -> None:
+    said = roost("analyze", "run", "-s", "prints", "-CPU", cwd=made.path.parent)
+    assert said.returncode == 0, said.stderr
+    first, *files = said.stdout.splitlines()
+    assert first == "only this" and [Path(one).name for one in files] == ["result.json"]
 
 
 def test_an_error_is_shown_once(made: PackageFolder) -> None:

@@ -17,6 +17,7 @@ from roost.config.dlnest.dlnest_settings import (
     contract_keys,
     describe,
     parse_dlnest_settings,
+    similar_key_notes,
 )
 from roost.config.layers import Contract
 from roost.config.sections.checkpoint import CheckpointSettings
@@ -55,6 +56,21 @@ def test_defaults(tmp_path: Path) -> None:
     )
     assert (settings.runner_key, settings.runner_file_path) == ("runner", "Model/Runner.py")
     assert (settings.plugins, settings.plugins_config) == ([], {})
+
+
+def test_a_key_that_is_nearly_one_of_the_contract_is_named(tmp_path: Path) -> None:
+    """Such keys are the project's: a misspelled one would do nothing, without a word."""
+    mine = {"seed": 1, "names": ["a"], "plugins": [], "plugin": ["LogInit"], "child_json": ["a.json"]}
+    tracks = {"max_ckpt_in_fast": 3, "max_ckpt_in_slow_track": 1, "mine": 2}
+    config = load(tmp_path, **mine, pluggins_config={}, checkpoint_args=tracks, roost={"seed": 1})
+    notes = similar_key_notes(config.values, config.where)
+    assert [one.partition(" ")[0] for one in notes] == [
+        "child_json",
+        "pluggins_config",
+        "checkpoint_args.max_ckpt_in_fast",
+    ]
+    assert "'child_jsons'" in notes[0] and "root.json:" in notes[0]
+    assert "'max_ckpt_in_fast_track'" in notes[2]
 
 
 def test_the_older_names_of_the_runner(tmp_path: Path) -> None:

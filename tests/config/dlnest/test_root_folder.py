@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,15 @@ def test_a_root_elsewhere_is_said(tmp_path: Path) -> None:
         assert one.path == tmp_path / "code" and one.former is None
         (note,) = one.notes
         assert str(tmp_path / "code") in note and "root.json:" in note
+
+
+def test_a_copied_project_is_told_that_the_first_ones_code_runs(tmp_path: Path) -> None:
+    """`new` writes an absolute root, so a copy would train the code that was not edited."""
+    first = dlnest_project(tmp_path / "first", root_file_path=str(tmp_path / "first")).parent
+    shutil.copytree(first, tmp_path / "copy")
+    one = find_root(layers.load(tmp_path / "copy" / "root.json"), None)
+    assert one.path == first
+    assert str(tmp_path / "copy") in one.notes[0] and '"root_file_path": "."' in one.notes[0]
 
 
 def test_the_caller_wins(tmp_path: Path) -> None:

@@ -32,8 +32,10 @@ def test_lists_packages_and_nothing_else(tmp_path: Path) -> None:
     assert states(tmp_path / "runs") == [("a", "succeeded"), ("b", "succeeded")]
 
 
-def test_a_folder_stands_for_its_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = package(tmp_path / "runs")
+@pytest.mark.parametrize("name", ["runs", "Saves"])
+def test_a_folder_stands_for_its_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "runs").mkdir(exist_ok=True)  # an empty one hides no packages
+    made = package(tmp_path / name)
     monkeypatch.chdir(tmp_path)
     assert [row.name for row in list_packages()] == ["one"]
     assert [row.name for row in list_packages(tmp_path)] == ["one"]

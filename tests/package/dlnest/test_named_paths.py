@@ -16,7 +16,6 @@ from roost.package.dlnest.named_paths import (
     PLACES,
     NamedPaths,
     find_named,
-    is_path,
     packaged_path,
     require_packaged,
 )
@@ -195,11 +194,6 @@ def test_a_path_that_was_not_copied(tmp_path: Path, messages: Messages) -> None:
             code_of(settings, made, lambda key: "command line")
         assert refused.value.setting in override or refused.value.setting == "other_file_paths.0"
         messages.check(refused.value)
-
-
-@pytest.mark.parametrize(("plugin", "expected"), [("LogInit", False), ("/a/b", True), ("Mine.py", True)])
-def test_which_plugins_are_paths(plugin: str, expected: bool) -> None:
-    assert is_path(plugin) is expected
 
 
 PLUGIN = "class DLNestPlugin:\n    _NAME = {name!r}\n"

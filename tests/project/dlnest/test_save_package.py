@@ -32,6 +32,16 @@ def made(tmp_path: Path, **values: Any) -> SavePackage:
     return package
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the default device exists")
+def test_without_a_gpu_the_default_device_is_refused_by_its_argument(tmp_path: Path) -> None:
+    package = made(tmp_path)
+    package.saveACheckpoint({"n": 1})
+    with pytest.raises(Refused) as refused:
+        package.getStateDict()
+    assert refused.value.setting == "device" and 'device="cpu"' in str(refused.value)
+    assert package.getStateDict(device="auto") == {"n": 1}
+
+
 class Thing:
     def __init__(self, number: int) -> None:
         self.number = number

@@ -107,12 +107,16 @@ def test_workers_and_a_generator_of_the_project(tmp_path: Path) -> None:
     compare(fingerprint(made), fingerprint(expected))
 
 
-def test_a_finished_run_trains_at_least_one_epoch_more(whole: PackageFolder, tmp_path: Path) -> None:
+def test_a_finished_run_trains_at_least_one_epoch_more(
+    whole: PackageFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     made = package(tmp_path)
     assert run(made) == "finished"
     assert run(made) == "finished", "as after a kill between the last save and the end"
     assert checkpoint.read_manifests(made.checkpoints)[-1].epoch == 4
+    assert "one more epoch" not in capsys.readouterr().out
     assert run(made, was_finished=True) == "finished"
+    assert "the run had ended: one more epoch is trained" in capsys.readouterr().out
     assert checkpoint.read_manifests(made.checkpoints)[-1].epoch == 5
     longer = package(tmp_path, epochs=5)
     run(longer)
@@ -222,6 +226,19 @@ def test_rows(whole: PackageFolder) -> None:
     last, after = (row for row in rows if row["step"] == 11)
     assert last["train/loss"] and last["valid/acc"] and "train/lr" not in last
     assert (after["train/lr"], after["epoch"]) == (0.008, 1)
+
+
+def test_what_initlog_returns_is_in_no_row(tmp_path: Path) -> None:
+    """A best value that only validations change is not shown beside them, for ever, as its first one."""
+    runner = (PROJECT / "Model" / "Runner.py").read_text()
+    runner = runner.replace('"pictures": 0', '"pictures": 0, "best": {"acc": 0.0}, "start": [7.0]')
+    runner += '        log["best"]["acc"] = max(log["acc"])\n'
+    made = package(tmp_path, {"Model/Runner.py": runner})
+    assert run(made, stopping("runOneStep", 30)) == "enough"
+    assert run(made) == "finished"
+    rows = made.records().rows
+    names = {name for row in rows for name in row if "/" in name}
+    assert "valid/best/acc" in names and {"train/best/acc", "train/start"}.isdisjoint(names)
 
 
 EVERY_CALL = """

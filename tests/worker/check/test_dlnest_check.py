@@ -60,6 +60,14 @@ def test_what_fails_is_named(
     assert "NameError" in err and "Model/Runner.py" in err
 
 
+def test_a_project_that_skips_the_first_steps_is_told_that_none_was_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    life_cycle = projects.LIFE_CYCLE + '\n    def BModelOneStep(self):\n        return "Skip"\n'
+    assert check(projects.package(tmp_path, {"LifeCycle.py": life_cycle}), monkeypatch) == 0
+    assert "0 steps: each was skipped, so runOneStep was not checked" in capfd.readouterr().out
+
+
 def test_a_project_that_saves_nothing_itself_is_loaded_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -79,7 +79,7 @@ def _print_result(found: dict[str, Any]) -> None:
     place = Path(found["folder"])
     for line in (
         [*analysis_value.format_value(result["value"]), *_nonfinite_lines(result)]
-        if "value" in result
+        if result.get("value") is not None  # most scripts only print
         else []
     ):
         click.echo(line)

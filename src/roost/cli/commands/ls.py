@@ -67,7 +67,8 @@ def command(
     group_by: str | None,
     as_json: bool,
 ) -> int:
-    """Lists the packages of the current folder, or of ./runs if it has none, or of each DIRECTORY.
+    """Lists the packages of the current folder, or of ./runs or ./Saves if it has none, or of each
+    DIRECTORY.
 
     QUERY selects packages. All its terms must hold: a word (part of the name or description), KEY:TEXT,
     KEY=VALUE, or != < <= > >=. sort:KEY and sort:-KEY sort the list. A KEY is a column (status, step, best,

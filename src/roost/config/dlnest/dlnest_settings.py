@@ -9,8 +9,9 @@ from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
 from roost.base.errors import ConfigError
-from roost.base.text.suggestions import did_you_mean
+from roost.base.text.suggestions import closest_match, did_you_mean
 from roost.config import section_schema
+from roost.config.dlnest.child_files import CHILDREN
 from roost.config.run_settings import ExecutionSettings, RunSettings, check_execution, check_saves
 from roost.config.section_schema import Where
 from roost.config.sections.checkpoint import CheckpointSettings
@@ -52,6 +53,9 @@ class TrackSettings(Struct, frozen=True, kw_only=True):
     dilation_in_slow_track: Annotated[Positive, help_text("saves from one of them to the next")] = 100
     max_ckpt_in_fast_track: Annotated[Natural, help_text("newest checkpoints kept")] = 1
     max_ckpt_in_consistent_track: Annotated[Natural, help_text("checkpoints kept that are held")] = 1
+
+
+_TRACKS = section_schema.fields(TrackSettings)
 
 
 class _Keys(Struct, frozen=True, kw_only=True):
@@ -167,8 +171,7 @@ def _require(key: str, *values: str | None) -> str:
 def _read_keys(values: Mapping[str, Any], where: Where) -> _Keys:
     tracks = values.get(CHECKPOINTS)
     if isinstance(tracks, Mapping):  # other keys there are the user's
-        known = section_schema.fields(TrackSettings)
-        tracks = {name: value for name, value in tracks.items() if name in known}
+        tracks = {name: value for name, value in tracks.items() if name in _TRACKS}
         values = {**values, CHECKPOINTS: tracks}
     return section_schema.read_section(_Keys, values, where=where, is_open=True)
 
@@ -186,6 +189,34 @@ def all_defaults() -> dict[str, Any]:
 def contract_keys() -> list[str]:
     """Returns every dotted key of the contract that roost reads."""
     return list(section_schema.known_keys(_Keys, {}))
+
+
+def similar_key_notes(values: Mapping[str, Any], where: Where) -> list[str]:
+    """Returns a note for each key of the user's that is nearly one of the contract which the config lacks:
+    nothing else would show that ``max_ckpt_in_fast`` keeps no checkpoint."""
+    notes = _similar_keys("", values, [*section_schema.fields(_Keys), CHILDREN], where, max_distance=2)
+    tracks = values.get(CHECKPOINTS)
+    if isinstance(tracks, Mapping):
+        notes += _similar_keys(f"{CHECKPOINTS}.", tracks, [*_TRACKS], where)
+    return notes
+
+
+def _similar_keys(
+    prefix: str,
+    values: Mapping[str, Any],
+    known: list[str],
+    where: Where,
+    *,
+    max_distance: int | None = None,
+) -> list[str]:
+    missing, notes = [name for name in known if name not in values], []
+    for name in values:
+        if name in known or prefix + name == SECTION:
+            continue
+        if (meant := closest_match(name, missing, max_distance=max_distance)) is not None:
+            place = f" ({location})" if (location := where(prefix + name)) else ""
+            notes.append(f"{prefix}{name}{place} is a key of the project; did you mean {meant!r}?")
+    return notes
 
 
 def known_keys(values: Mapping[str, Any]) -> Iterator[str]:

@@ -60,8 +60,14 @@ def find_root(config: Config, given: Path | None) -> RootFolder:
             where=where,
             fix=f"it is the folder of the project; a relative one starts at {own}",
         )
-    is_own = path.resolve() == own.resolve()
-    return RootFolder(path, () if is_own else (f"project: {path}, which {ROOT_FOLDER} ({where}) names",))
+    if path.resolve() == own.resolve():
+        return RootFolder(path)
+    # A copied project still names the folder of the first one.
+    is_copy = (path / config.path.name).is_file()
+    advice = (
+        f'; of {own}, the config alone is used (for its code, write "{ROOT_FOLDER}": ".")' if is_copy else ""
+    )
+    return RootFolder(path, (f"project: {path}, which {ROOT_FOLDER} ({where}) names{advice}",))
 
 
 def _former_root(written: object, own: Path) -> Path | None:

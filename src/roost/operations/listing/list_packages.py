@@ -22,6 +22,9 @@ from roost.operations.listing.search_columns import SearchColumns
 from roost.package.dlnest import original_folder
 
 _FORMAT = 7
+_USUAL_FOLDERS = ("runs", "Saves")
+"""The folders of a project that hold its packages, if its config names no other; Saves: in DLNest's
+contract."""
 
 
 class _Index(msgspec.Struct, frozen=True, array_like=True):
@@ -34,8 +37,8 @@ def list_packages(directory: Path | str | None = None, query: str = "") -> list[
     """Returns the packages of a folder, sorted by name, which for most names is by time.
 
     Args:
-        directory: The folder, or one package. In a folder without packages its ``runs`` is read. None: the
-            current folder.
+        directory: The folder, or one package. In a folder without packages its ``runs`` or ``Saves`` is
+            read. None: the current folder.
         query: Selects and sorts the packages: `roost.operations.listing.query`.
 
     Raises:
@@ -82,7 +85,11 @@ def _find_entries(directory: Path | str | None) -> tuple[Path, dict[str, IndexEn
         return given.parent, {given.name: IndexEntry((0, 0), _summarize(given))}
     if found := entries(given):
         return given, found
-    return (given / "runs", entries(given / "runs")) if (given / "runs").is_dir() else (given, {})
+    inside = [folder for name in _USUAL_FOLDERS if (folder := given / name).is_dir()]
+    for folder in inside:
+        if found := entries(folder):
+            return folder, found
+    return (inside or [given])[0], {}
 
 
 def entries(folder: Path) -> dict[str, IndexEntry]:

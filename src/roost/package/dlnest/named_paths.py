@@ -13,22 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from roost.base.errors import ConfigError
-from roost.base.text.suggestions import did_you_mean
+from roost.config.dlnest.bundled_plugins import is_path
 from roost.config.dlnest.dlnest_settings import DlnestSettings
 from roost.config.dlnest.root_folder import RootFolder
 from roost.config.settings import Where
 from roost.package import snapshot
 from roost.package.package import PackageFolder
 
-BUNDLED_PLUGINS = {
-    "LogInit": "log_init",
-    "AutoTensorboardScalar": "auto_tensorboard_scalar",
-    "SimpleCMDVisualize": "simple_cmd_visualize",
-    "MailsNote": "mails_note",
-}
-"""The modules of roost's own plugins, which a config names without a path."""
-PLUGIN_CLASS = "DLNestPlugin"
-"""The class in the file of a plugin."""
 PLACES = "places"
 """The key of request.json with the places of paths that are elsewhere in the package than written."""
 
@@ -111,33 +102,6 @@ def classes(settings: DlnestSettings) -> Iterator[tuple[str, str, str, str]]:
     yield f"{runner}_name", settings.runner_name, f"{runner}_file_path", settings.runner_file_path
     yield "dataset_name", settings.dataset_name, "dataset_file_path", settings.dataset_file_path
     yield "life_cycle_name", settings.life_cycle_name, "life_cycle_file_path", settings.life_cycle_file_path
-
-
-def is_path(plugin: str) -> bool:
-    """Whether an entry of ``plugins`` is the path of a file; others are names of bundled plugins."""
-    return "/" in plugin or plugin.endswith(".py")
-
-
-def no_plugin_error(entry: str, key: str, where: Where) -> ConfigError:
-    """Returns the error of an entry of ``plugins`` that is neither the path of a file nor a known name."""
-    known = f"{did_you_mean(entry, BUNDLED_PLUGINS)}there are {', '.join(BUNDLED_PLUGINS)}"
-    return ConfigError(
-        "there is no such plugin",
-        setting=key,
-        received=entry,
-        where=where(key),
-        fix=f"{known}; give another by its path",
-    )
-
-
-def same_plugin_error(name: str, entries: tuple[str, str], key: str, where: Where) -> ConfigError:
-    """Returns the error of two entries of ``plugins``, the second of which is at ``key``."""
-    return ConfigError(
-        f"two plugins have the name {name}: {' and '.join(entries)}",
-        setting=key,
-        where=where(key),
-        fix="name each plugin once, or change the `_NAME` of one",
-    )
 
 
 def _place(path: Path, root: Path, project: Path) -> str:

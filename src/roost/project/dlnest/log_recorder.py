@@ -35,6 +35,11 @@ class LogRecorder:
             durable.make_folders(folder, below=folder.parent)
             self._writer = RecordsWriter(folder / f"{session}.jsonl", session=session, start_step=start_step)
 
+    def skip_initial(self) -> None:
+        """Leaves out of all rows what ``initLog`` has put into the log: it was not measured. A best value
+        that only validations change would stand beside them for ever, as its first value in training."""
+        self._log_rows.new_values(self._project.log)
+
     def collect(self, split: Literal["train", "valid"]) -> None:
         """Adds what is new in the log to the next row."""
         if not self._project.ranks.is_main:

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import copy
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from roost.base.errors import CheckpointError
 from roost.package.checkpoints.checkpoint import Manifest
@@ -219,6 +220,7 @@ class RunState:
     def load_position(self) -> None:
         """Loads the position in the loop, before anything of the project is called."""
         if self._saved is None:
+            self.rows.skip_initial()
             return
         state = self._saved[LOOP]
         self.progress.load_state_dict(state["progress"])
@@ -228,6 +230,8 @@ class RunState:
         # A run that was killed between its last save and its end has nothing left to do.
         self.finished = state["finished"] and not self._was_finished
         self.must_train = self._was_finished and self.phase is LoopPhase.SAVED
+        if self._was_finished and self.ranks.is_main:
+            print("the run had ended: one more epoch is trained, then needContinueTrain decides", flush=True)
         earlier = [reason for reason in state["inexact"] if reason not in self.inexact]
         if earlier and self.ranks.is_main:
             print(f"inexact in earlier sessions: {'; '.join(earlier)}", flush=True)

@@ -141,7 +141,12 @@ class SavePackage:
             CheckpointError: It is damaged, or has pickled objects of another user.
             Refused: This machine does not have the device.
         """
-        store, chosen = self._opened().store(), choose_device(device)
+        store = self._opened().store()
+        try:
+            chosen = choose_device(device)
+        except Refused as error:  # the default is the GPU, as in DLNest
+            fix = 'give device="cpu", or "auto"'
+            raise Refused(error.message, setting="device", received=device, fix=fix) from None
 
         def read(path: Path) -> Any:
             return checkpoint.read(path, only=[PROJECT], device=chosen, pickles=Pickles.OWN)[1][PROJECT]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from roost.base.errors import ConfigError, ContractError, RoostError
-from roost.package.dlnest.named_paths import BUNDLED_PLUGINS
+from roost.config.dlnest.bundled_plugins import BUNDLED_PLUGINS
 from roost.project.dlnest.plugins.log_init import LogInit
 from roost.project.dlnest.plugins.plugin_loading import load_plugins
 from tests.messages import Messages

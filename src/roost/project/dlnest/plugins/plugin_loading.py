@@ -6,14 +6,14 @@ import importlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from roost.config.section_schema import Where
-from roost.package.dlnest.named_paths import (
+from roost.config.dlnest.bundled_plugins import (
     BUNDLED_PLUGINS,
     PLUGIN_CLASS,
     is_path,
     no_plugin_error,
     same_plugin_error,
 )
+from roost.config.section_schema import Where
 from roost.package.package import PackageFolder
 from roost.project.dlnest import module_loading
 

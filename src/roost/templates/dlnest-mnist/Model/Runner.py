@@ -8,7 +8,7 @@ from torch import nn
 
 class Runner(RunnerBaseTorch):
     def init(self, args: dict, datasetInfo: dict | None = None):
-        """Modules are found as attributes: they are moved to the device, saved, and wrapped for DDP."""
+        """Modules are found as attributes: they are moved to the device, saved, and shared by ranks."""
         self.settings = args["model_config"]
         self.model = MNISTCNN(
             self.settings["channels"],

@@ -7,7 +7,7 @@ from torch import nn
 
 class Runner(RunnerBaseTorch):
     def init(self, args: dict, datasetInfo: dict | None = None):
-        """Modules are found as attributes: they are moved to the device, saved, and wrapped for DDP."""
+        """Modules are found as attributes: they are moved to the device, saved, and shared by ranks."""
         hidden = args["model_config"]["hidden"]
         self.model = nn.Sequential(nn.Linear(datasetInfo["inputs"], hidden), nn.ReLU(), nn.Linear(hidden, 1))
         self.loss = nn.BCEWithLogitsLoss()
