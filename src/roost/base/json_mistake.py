@@ -37,7 +37,7 @@ def _line(text: str, at: int) -> int:
 
 
 def _foreign_syntax(text: str, noticed: int, rest: str) -> JsonMistake | None:
-    """What other languages have, and an end in the middle."""
+    """JSON with what other languages allow, and JSON that ends early."""
     line = _line(text, noticed)
     if not text.strip():
         return JsonMistake("the file is empty", 1, "write {} or settings into it")

@@ -42,7 +42,6 @@ _MIN_ABOUT = 16
 """Characters of the last column that stay visible when it is truncated."""
 _LINES_BESIDE_ROWS = 4
 """Lines of a screen that the list leaves: the header, what is left out, the next prompt."""
-_OPERATORS = frozenset(" :=<>")
 
 
 @click.command("ls")
@@ -90,8 +89,9 @@ def command(
     roost ls runs --group-by seed --sort valid/loss
     """
     from roost.operations.listing.run_listing import list_runs
+    from roost.operations.listing.named_packages import is_query, split_words
 
-    directories, query = _folders_and_query(words, sort)
+    directories, query = split_words([*words, *([f"sort:{sort}"] if sort is not None else [])])
     if everywhere:
         from roost.operations.listing.known_folders import known_folders
 
@@ -107,7 +107,7 @@ def command(
     if limit is None and sys.stdout.isatty() and not as_json:
         limit = max(1, shutil.get_terminal_size().lines - _LINES_BESIDE_ROWS)
     found = list_runs(given, query, columns=names, limit=limit or None)
-    if not found.packages and not directories and len(words) == 1 and not set(query) & _OPERATORS:
+    if not found.packages and not directories and len(words) == 1 and not is_query(query):
         raise NotFound(
             "no package has this in its name or description, and there is no such folder",
             received=query,
@@ -130,18 +130,6 @@ def command(
     if found.hidden:
         terminal.print_status(f"… and {found.hidden:,} more: --limit 0")
     return 0
-
-
-def _folders_and_query(words: Sequence[str], sort: str | None) -> tuple[list[Path], str]:
-    """Returns the folders and the query. The first words are folders if they exist, or look like paths."""
-    folders: list[Path] = []
-    for word in words:
-        is_path = word.startswith((".", "/", "~")) and not set(word) & _OPERATORS
-        if not word or not (is_path or Path(word).is_dir()):
-            break
-        folders.append(Path(word))
-    terms = [*words[len(folders) :], *([f"sort:{sort}"] if sort is not None else [])]
-    return folders, " ".join(terms)
 
 
 def _report_none(directories: Sequence[Path | None], query: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.command("plot")
-@click.argument("packages", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("words", nargs=-1, required=True, metavar="PACKAGE...")
 @click.option(
     "-o",
     "--output",
@@ -35,9 +36,12 @@ if TYPE_CHECKING:
 @click.option("--follow", is_flag=True, help="Redraw the picture until all runs have ended.")
 @click.option("--every", metavar="TIME", help="With --follow: the time between two pictures; default: 5s.")
 def command(
-    packages: tuple[Path, ...], output: Path | None, names: tuple[str, ...], follow: bool, every: str | None
+    words: tuple[str, ...], output: Path | None, names: tuple[str, ...], follow: bool, every: str | None
 ) -> int:
     """Draws the metrics of packages: one panel for train, valid and test of a metric; packages are overlaid.
+
+    PACKAGE is a path, a name in ./runs, a task, a sweep, a folder of packages, a pattern in quotes, or a
+    query as of `roost ls`.
 
     Checkpoints are ticks on the step axis, the best one is a diamond; a dashed line is the start of a later
     session. The curve of a fork is pale up to the step where it was forked. Times and memory (perf/...) are
@@ -47,9 +51,14 @@ def command(
     roost plot runs/NAME                            # runs/NAME/exports/curves.png
     roost plot runs/NAME -o curves.png
     roost plot runs/A runs/B -m loss -o both.png
+    roost plot SWEEP -o sweep.png
+    roost plot runs 'lr<1e-3 status:succeeded' -m 'valid/*' -o valid.png
     roost plot runs/NAME -m 'perf/*' -o times.png
     roost plot runs/NAME --follow                   # redrawn while it trains
     """
+    from roost.operations.listing.named_packages import select_packages
+
+    packages = select_packages(words)
     if follow:
         return _follow(packages, output, names, every or "5s")
     if every is not None:
@@ -65,7 +74,7 @@ def command(
     return 0
 
 
-def _follow(packages: tuple[Path, ...], output: Path | None, names: tuple[str, ...], every: str) -> int:
+def _follow(packages: Sequence[Path], output: Path | None, names: tuple[str, ...], every: str) -> int:
     from roost.base.interval import parse_duration
     from roost.operations.curves.plot import PlotResult, follow
 

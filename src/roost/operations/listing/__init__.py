@@ -9,6 +9,7 @@ search_columns: the values of a key of a query, for packages of several folders
 search_index: the search fields of all packages of a folder, in a cache
 search_fields: the settings and newest metrics of one package
 known_folders: the folders of packages that roost knows
+named_packages: the packages that words on a command line name
 run_listing: `roost ls`, packages with the columns that distinguish them
 run_groups: means over runs that share a setting, a sweep, or all but their seed
 """
