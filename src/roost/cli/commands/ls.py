@@ -88,8 +88,8 @@ def command(
     roost ls --all --columns lr,valid/accuracy,size --limit 20
     roost ls runs --group-by seed --sort valid/loss
     """
-    from roost.operations.listing.run_listing import list_runs
     from roost.operations.listing.named_packages import is_query, split_words
+    from roost.operations.listing.run_listing import list_runs
 
     directories, query = split_words([*words, *([f"sort:{sort}"] if sort is not None else [])])
     if everywhere:
