@@ -26,6 +26,8 @@ MAX_BYTES = 10 * 2**20
 MAX_NODES = 1_000_000
 """Values in one file; values that aliases repeat count each time."""
 MAX_DEPTH = 64
+MAX_FILES = 256
+"""Limit of the files that are merged to one config; a file that is named twice counts twice."""
 MAX_DIGITS = 3500
 """Characters of a number. Python neither reads nor writes one of more than 4,300 decimal digits, which are
 3,571 in hexadecimal."""

@@ -20,15 +20,12 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
-from roost.base.config_files import MAX_DEPTH, ConfigFile, parse_scalar, read_config_file
+from roost.base.config_files import MAX_DEPTH, MAX_FILES, ConfigFile, parse_scalar, read_config_file
 from roost.base.errors import ConfigError, NotFound
 from roost.base.text.suggestions import did_you_mean
 from roost.config import settings, user_options
 from roost.config.dlnest import child_files, dlnest_settings
 from roost.config.other_tools import foreign_keys, synonyms
-
-MAX_FILES = 256
-"""Limit of the files of one config; a file that is included twice counts twice."""
 
 Values = dict[str, Any]
 Key = tuple[str, ...]

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from roost.base.config_files import MAX_FILES
 from roost.base.errors import ConfigError, NotFound
 from roost.config import layers
-from roost.config.dlnest.child_files import MAX_FILES, is_root
+from roost.config.dlnest.child_files import is_root
 from roost.config.layers import Contract
 from tests.messages import Messages
 

@@ -34,7 +34,9 @@ def queueing_advice(arguments: Sequence[str]) -> str:
     Args:
         arguments: As typed: options of another tool, then the script or the program with its arguments.
     """
-    from roost.cli.other_tools.other_options import format_hint, load_command, translate_options
+    from roost.cli.other_tools.option_hints import format_hint
+    from roost.cli.other_tools.option_translation import translate_options
+    from roost.cli.other_tools.other_options import load_command
 
     program = translate_options(arguments, load_command("submit")).rest[:1]
     if program and is_script(program[0]) and not os.path.lexists(program[0]):
@@ -51,7 +53,8 @@ def command_line(name: str, arguments: Sequence[str], *, own: Sequence[str] = ()
         arguments: As in `queueing_advice`.
         own: Options of the command itself, which are kept.
     """
-    from roost.cli.other_tools.other_options import load_command, translate_options
+    from roost.cli.other_tools.option_translation import translate_options
+    from roost.cli.other_tools.other_options import load_command
 
     command = load_command(name)
     found = translate_options(arguments, command)
@@ -78,7 +81,7 @@ def script_error(script: str, arguments: Sequence[str], *, own: Sequence[str] = 
         arguments: The command line from the script on.
         own: Options of `roost submit` that were typed before it.
     """
-    from roost.cli.other_tools.other_options import format_hint
+    from roost.cli.other_tools.option_hints import format_hint
 
     if not Path(script).exists():
         fix = "name a config, or a script that exists after `roost submit --`"

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import click
 
-from roost.cli.other_tools import batch_script, other_options
-from roost.cli.other_tools.other_options import format_hint
+from roost.cli.other_tools import batch_script, option_hints, option_translation, other_options
+from roost.cli.other_tools.option_hints import format_hint
 from roost.config.other_tools.known_tools import PAGE
 
 
@@ -237,10 +237,10 @@ def option_hint(option: str, arguments: Sequence[str], command: click.Command) -
         command: The command.
     """
     row = other_options.find_row(option, command)
-    value = other_options.value_after(option, arguments) if row is not None and row.example else None
+    value = option_hints.value_after(option, arguments) if row is not None and row.example else None
     scripts = [at for at, one in enumerate(arguments) if batch_script.is_script(one) and one != value]
     if scripts and command.name in ("run", "submit", "check"):
         typed = arguments[scripts[0] :]
-        found = other_options.translate_options(arguments, other_options.load_command("submit"))
+        found = option_translation.translate_options(arguments, other_options.load_command("submit"))
         return batch_script.queueing_advice(arguments if found.rest == [*typed] else typed)
-    return other_options.option_hint(option, arguments, command)
+    return option_hints.option_hint(option, arguments, command)

@@ -4,14 +4,11 @@ of ``docs/coming-from.md``."""
 from __future__ import annotations
 
 import importlib
-import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import click
 
-from roost.base.errors import RoostError
 from roost.cli.other_tools import option_values
 
 _VALUE = "VALUE"
@@ -47,6 +44,11 @@ _CHECKPOINT_OPTIONS = (
     "--resume_from_checkpoint", "--resume-from-checkpoint", "--load", "--load-from", "--load_checkpoint",
     "--checkpoint", "--auto-resume", "--auto_resume", "--start_iter",
 )  # fmt: skip
+_RANK_COUNTS = (
+    "--nproc_per_node", "--nproc-per-node", "--num_processes", "--num-processes", "--num-gpus", "--num_gpus",
+    "--ngpu", "--ngpus",
+)  # fmt: skip
+_CARD_COUNTS = ("--gpus", "--gpus-per-node", "--gpus-per-task", "-G")
 _ONE_QUEUE = "leave it out: a lab is one queue on one machine"
 _ONE_MACHINE = "leave it out: a task of a lab runs on this machine alone"
 _OUTPUT = "the output is in the package"
@@ -105,20 +107,7 @@ OTHER_OPTIONS = {
     ),
     "accelerate": (
         OtherOption(
-            (
-                "--nproc_per_node",
-                "--nproc-per-node",
-                "--num_processes",
-                "--num-processes",
-                "--num-gpus",
-                "--num_gpus",
-                "--ngpu",
-                "--ngpus",
-                "--gpus",
-                "--gpus-per-node",
-                "--gpus-per-task",
-                "-G",
-            ),
+            (*_RANK_COUNTS, *_CARD_COUNTS),
             "-DDP --devices VALUE",
             "the ranks are started for you",
             "2",
@@ -126,16 +115,7 @@ OTHER_OPTIONS = {
             ("run", "continue"),
         ),
         OtherOption(
-            (
-                "--nproc_per_node",
-                "--nproc-per-node",
-                "--num_processes",
-                "--num-processes",
-                "--num-gpus",
-                "--num_gpus",
-                "--ngpu",
-                "--ngpus",
-            ),
+            _RANK_COUNTS,
             "-DDP --gpus VALUE",
             "the ranks are started for you",
             "2",
@@ -269,7 +249,7 @@ OTHER_OPTIONS = {
             ("lease",),
         ),
         OtherOption(
-            ("--gres", "--gpus", "--gpus-per-node", "--gpus-per-task", "-G"),
+            ("--gres", *_CARD_COUNTS),
             "--gpus VALUE",
             "",
             "gpu:2",
@@ -277,7 +257,7 @@ OTHER_OPTIONS = {
             ("submit",),
         ),
         OtherOption(
-            ("--gres", "--gpus", "--gpus-per-node", "--gpus-per-task", "-G"),
+            ("--gres", *_CARD_COUNTS),
             "--gpus VALUE",
             "",
             "gpu:2",
@@ -440,20 +420,18 @@ OTHER_OPTIONS = {
 first one that the command can follow counts. An option that is a setting's name need not be listed."""
 
 
-_SAME_NAMES: dict[str, Callable[[str], str | None]] = {
-    "--begin": option_values.begin,
-    "--priority": option_values.own_priority,
-}
-"""The options that both have and whose values differ, with what translates a value."""
-_MEMORY_OF_UNIT = ("--mem-per-cpu", "--mem-per-gpu")
-
-
 def option_names(command: click.Command) -> dict[str, bool]:
     """Returns the options of a command; each with whether it takes a value."""
     found: dict[str, bool] = {}
     for one in command.params:
         if isinstance(one, click.Option) and not one.hidden:
             found.update(dict.fromkeys(one.opts, not (one.is_flag or one.count)))
+    return found
+
+
+def load_command(name: str) -> click.Command:
+    """Returns `roost submit` or `roost lease`; imported by name, because they import this folder."""
+    found: click.Command = importlib.import_module(f"roost.cli.commands.{name}").command
     return found
 
 
@@ -472,206 +450,3 @@ def find_row(option: str, command: click.Command) -> OtherOption | None:
 
 def _rows_of(option: str) -> Iterator[OtherOption]:
     return (row for rows in OTHER_OPTIONS.values() for row in rows if option in row.names)
-
-
-def option_hint(option: str, arguments: Sequence[str], command: click.Command) -> str | None:
-    """Returns what to write for an option that a command does not have; None if nothing is known.
-
-    Args:
-        option: The unknown option, with its dashes.
-        arguments: All arguments of the command.
-        command: The command.
-    """
-    row = find_row(option, command)
-    if row is not None:
-        value = value_after(option, arguments)
-        if (
-            row.example
-            and value is not None
-            and row.value(value) is None
-            and not row.here.startswith("roost ")
-        ):
-            known = f"{option} {row.example} is `{row.written(None)}`" if row.here else row.note
-            return f"there is nothing like {option} {value}; {known}"
-        return format_hint(_with_typed(row.written(value), arguments), row.note)
-    if command.name in ("run", "check") and (there := _written_for_submit(option, arguments)) is not None:
-        return f"only a task of the queue has it: `roost submit CONFIG {there}`"
-    name = option.removeprefix("--trainer.").lstrip("-").replace("-", "_")
-    if not option.startswith("--") or f"--{name.replace('_', '-')}" in option_names(command):
-        return None
-    value = value_after(option, arguments)
-    typed = "VALUE" if value is None else shlex.quote(value)
-    if meant := _settings_named(name, arguments):
-        return "a setting is written without dashes: " + " or ".join(f"{key}={typed}" for key in meant)
-    return None
-
-
-def _with_typed(line: str, arguments: Sequence[str]) -> str:
-    """Returns a command line with the config that was typed; that of a sweep also with the settings."""
-    config = next((one for one in arguments if one.endswith((".yaml", ".yml", ".json"))), "CONFIG")
-    words = [config if one == "CONFIG" else one for one in shlex.split(line)]
-    given = [one for one in arguments if "=" in one and not one.startswith("-")]
-    if words[:2] == ["roost", "submit"] and given and "=" in words[-1]:
-        words = [*(one for one in words if "=" not in one), *given]
-    return shlex.join(words) if line.startswith("roost ") else line
-
-
-def _written_for_submit(option: str, arguments: Sequence[str]) -> str | None:
-    """Returns what to write for `roost submit`; None if it has no such option either."""
-    submit, value = load_command("submit"), value_after(option, arguments)
-    if (row := find_row(option, submit)) is not None:
-        return row.written(value) if row.here and not row.here.startswith("roost ") else None
-    if (takes_value := option_names(submit).get(option)) is None:
-        return None
-    return f"{option} {'VALUE' if value is None else shlex.quote(value)}" if takes_value else option
-
-
-def load_command(name: str) -> click.Command:
-    """Returns `roost submit` or `roost lease`; imported by name, because they import this module."""
-    found: click.Command = importlib.import_module(f"roost.cli.commands.{name}").command
-    return found
-
-
-def format_hint(line: str, note: str = "") -> str:
-    """Returns an advice as text: what to type or to write, and the note about it."""
-    if not line:
-        return note
-    verb = "type" if line.startswith("roost ") else "write"
-    return f"{verb} `{line}`" + (f" ({note})" if note else "")
-
-
-def value_after(option: str, arguments: Sequence[str]) -> str | None:
-    """Returns the value that was typed for an option; None if there is none."""
-    for at, one in enumerate(arguments):
-        if one.startswith(f"{option}="):
-            return one.partition("=")[2]
-        if len(option) == 2 and one.startswith(option) and len(one) > 2 and one[1] != "-":
-            return one[2:]
-        if one == option and at + 1 < len(arguments) and not arguments[at + 1].startswith("--"):
-            return arguments[at + 1]
-    return None
-
-
-class TranslatedOptions(NamedTuple):
-    """Options of another tool, as options of a command of roost."""
-
-    words: list[str]
-    """What to write here."""
-    left_out: list[str]
-    """The options that have no counterpart, as they are typed there."""
-    rest: list[str]
-    """The arguments from the first one that is no option."""
-
-
-def translate_options(
-    arguments: Sequence[str], command: click.Command, *, before: Iterable[Sequence[str]] = ()
-) -> TranslatedOptions:
-    """Translates the options at the beginning of another tool's command line; those that it has in common
-    with the command are kept.
-
-    Args:
-        arguments: The command line.
-        command: The command of roost.
-        before: Further lines of options, of which the same ones on the command line count instead.
-    """
-    written: dict[str, list[str]] = {}  # by option: the last one counts
-    left_out: list[str] = []
-    typed: dict[str, str | None] = {}
-    for line in before:
-        left_out += _translate_line(line, command, written, left_out, typed)
-    rest = _translate_line(arguments, command, written, left_out, typed)
-    for name in _MEMORY_OF_UNIT:
-        if (value := typed.get(name)) is None or "--host-memory" not in option_names(command):
-            continue
-        total = option_values.memory_times(value, _num_units(name, written, typed))
-        if total is None:
-            left_out.append(f"{name}={value}")
-        else:
-            written.setdefault("--host-memory", ["--host-memory", total])
-    if rest[:1] == ["--"]:
-        del rest[0]
-    return TranslatedOptions([word for words in written.values() for word in words], left_out, rest)
-
-
-def _num_units(name: str, written: Mapping[str, list[str]], typed: Mapping[str, str | None]) -> int:
-    """Returns by what the memory of one core or card is multiplied; 0 if that is not known."""
-    if name == "--mem-per-gpu":
-        _, number = written.get("--gpus", ["", "0"])
-        return int(number) if number.isdecimal() else 0
-    _, cores = written.get("--cpus", ["", "1"])
-    tasks = next((typed[one] for one in ("-n", "--ntasks", "--ntasks-per-node") if one in typed), "1") or ""
-    return int(cores) * int(tasks) if cores.isdecimal() and tasks.isdecimal() else 0
-
-
-def _translate_line(
-    line: Sequence[str],
-    command: click.Command,
-    written: dict[str, list[str]],
-    left_out: list[str],
-    typed_values: dict[str, str | None],
-) -> list[str]:
-    """Adds the options at the beginning of a line to those that are written and left out, and to
-    ``typed_values``; returns the rest of the line."""
-    known, left = option_names(command), list(line)
-    while left and left[0].startswith("-") and left[0] not in ("-", "--"):
-        typed = left.pop(0)
-        name, value = (typed, None) if typed in known and len(typed) > 2 else _split_option(typed)
-        row = find_row(name, command)
-        takes_value = bool(row.example) if row is not None else known.get(name, False)
-        if takes_value and value is None and left:
-            value = left.pop(0)
-        typed_values[name] = value
-        if name in _MEMORY_OF_UNIT and row is not None and row.here:
-            continue  # once the number of cores and cards is known
-        if row is not None and row.here and not row.here.startswith("roost ") and _holds(row, value):
-            words = shlex.split(row.written(value))
-            written[words[0]] = words
-        elif row is None and name in known and (here := _value_here(name, value)) is not None:
-            written[name] = [name, *here]
-        else:
-            separator = "=" if name.startswith("--") else " "
-            left_out.append(name if value is None else f"{name}{separator}{value}")
-    return left
-
-
-def _value_here(name: str, value: str | None) -> list[str] | None:
-    """Returns the value of an option that both have, as words; None if it does not exist here."""
-    if value is None or name not in _SAME_NAMES:
-        return [] if value is None else [value]
-    found = _SAME_NAMES[name](value)
-    return None if found is None else shlex.split(found)
-
-
-def _holds(row: OtherOption, value: str | None) -> bool:
-    return not row.example or (value is not None and row.value(value) is not None)
-
-
-def _split_option(typed: str) -> tuple[str, str | None]:
-    if typed.startswith("--"):
-        name, equals, value = typed.partition("=")
-        return name, value if equals else None
-    return typed[:2], typed[2:] or None
-
-
-def _settings_named(name: str, arguments: Sequence[str]) -> list[str]:
-    """Returns the settings of that name, or which another tool calls so, in the config or package among the
-    arguments; else in a config with one optimizer ``main``."""
-    from roost.config import layers, settings
-    from roost.config.other_tools import synonyms
-
-    known = list(settings.known_keys({"optimizers": {"main": {}}}))
-    known.append("optimizers.main.lr")
-    for one in arguments:
-        path = Path(one) / "args.json" if Path(one).is_dir() else Path(one)
-        if path.suffix in (".yaml", ".yml", ".json") and path.is_file():
-            try:
-                config = layers.load(path)
-            except (RoostError, OSError):
-                break
-            known = config.known_keys()
-            break
-    if name in known:
-        return [name]
-    meant = synonyms.find_setting(name, known)
-    found = [meant] if meant is not None else synonyms.nested_keys(name, known)
-    return found if len(found) <= 3 else []

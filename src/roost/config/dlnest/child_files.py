@@ -7,15 +7,13 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from roost.base.config_files import MAX_DEPTH, ConfigFile
+from roost.base.config_files import MAX_DEPTH, MAX_FILES, ConfigFile
 from roost.base.errors import ConfigError
 
 CHILDREN = "child_jsons"
 """The key with the files to merge above the file that lists them; never part of the merged config."""
 ROOT_FOLDER = "root_file_path"
 """The key with the project's folder."""
-MAX_FILES = 256
-"""Limit of the files of one config; a file that is listed twice counts twice."""
 
 _DECISIVE = {"runner_file_path", "life_cycle_file_path"}
 """Keys that only DLNest's contract has."""
