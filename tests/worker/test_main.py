@@ -184,6 +184,18 @@ def test_an_exit_in_the_project_is_no_success(
     )
 
 
+@pytest.mark.parametrize("kind", ["BaseException", "GeneratorExit"])
+def test_an_error_that_is_no_exception_is_reported_as_one(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """DLNest raises such errors, and projects after it."""
+    runner = RUNNER.replace("    def build(self):", f"    def build(self):\n        raise {kind}('why')")
+    code, line = run(project(tmp_path, runner=runner), monkeypatch)
+    assert code == 1 and line["state"] == "failed" and line["reason"] == "exception"
+    assert line["error"].startswith(f"{kind}: why")
+    assert "  Model/Runner.py:7 in build\n" in capfd.readouterr().err
+
+
 @pytest.mark.parametrize("operation", ["open", "write", "fsync"])
 def test_a_full_disk_is_one_line(
     operation: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]

@@ -62,7 +62,7 @@ def _run_supervised(path: str, task: str) -> int:
     debugger = Debugger(has_terminal=sys.stdin.isatty())
     try:
         reason = _run_task(path, task)
-    except (Exception, KeyboardInterrupt, SystemExit) as error:  # noqa: BLE001  - printed and reported
+    except BaseException as error:  # noqa: BLE001  - printed and reported; a project may raise any
         if debugger.was_quit(error):
             return report.write("stopped", exit_code=STOPPED_EXIT_CODE, reason="quit in pdb")
         end, memory = _report_failure(error, path, task), _card_usage(task, error)

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import importlib.machinery
 import pickle
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 
 from roost.config.dlnest.dlnest_settings import parse_dlnest_settings
@@ -14,6 +16,17 @@ from roost.project.package_context import package_code
 from tests.project.dlnest.projects import DATASET, NET, RUNNER, load, package
 
 METER = "\nclass Meter:\n    value = 1\n"
+
+
+def test_a_copy_of_dlnest_in_the_project_is_not_used_and_reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nor in loader workers, which find modules by the path alone."""
+    made = package(tmp_path, {"DLNest/__init__.py": "raise ImportError('the project has a copy')"})
+    load_classes(made, parse_dlnest_settings(made.settings()))
+    assert "DLNest is found on this machine, too" in capsys.readouterr().out
+    found = importlib.machinery.PathFinder.find_spec("DLNest", sys.path)
+    assert found is not None and found.origin == str(Path(import_names.FOLDER) / "DLNest" / "__init__.py")
 
 
 def test_pickled_objects_of_the_projects_classes_can_be_read(tmp_path: Path) -> None:

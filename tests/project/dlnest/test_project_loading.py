@@ -178,12 +178,24 @@ def test_skip_of_a_part_that_the_training_needs(
     tmp_path: Path, skip: str, left_out: str, messages: Messages
 ) -> None:
     project = load(package(tmp_path, RECORDED, skip=skip))
-    assert project.build()
-    assert skip.replace("B", "A", 1) in project.args["calls"]
-    assert not any(one.startswith(f"{left_out}.init") for one in project.args["calls"])
     with pytest.raises(ContractError) as refused:
+        project.build()
         project.require_parts()
     messages.check(refused.value)
+    assert skip.replace("B", "A", 1) in project.args["calls"]
+    assert not any(one.startswith(f"{left_out}.init") for one in project.args["calls"])
+
+
+def test_a_skipped_dataset_is_named_before_the_runner_misses_it(tmp_path: Path) -> None:
+    life = """
+from DLNest.Common.LifeCycleBase import LifeCycleBase
+class LifeCycle(LifeCycleBase):
+    def BDatasetInit(self):
+        return "Skip"
+"""
+    project = load(package(tmp_path, {"LifeCycle.py": life}))  # its runner reads datasetInfo["classes"]
+    with pytest.raises(ContractError, match='BDatasetInit returned "Skip"'):
+        project.build()
 
 
 OLDER_RUNNER = """

@@ -55,3 +55,23 @@ def test_a_state_that_contains_itself_is_copied() -> None:
     copied = run_state.host_copy(state)
     assert copied["self"] is copied is not state and copied["list"][0] is copied["list"]
     assert copied["weight"].data_ptr() != state["weight"].data_ptr()
+
+
+def test_a_rank_that_no_checkpoint_knows_has_the_attributes_of_rank_0(tmp_path: Path) -> None:
+    """A meter that the rest of the epoch needs; but random numbers of its own."""
+    parts = {
+        "dlnest": {"log_dict": {}},
+        "loop": {"phase": 3},
+        "rank-0": {"attributes": {"LifeCycle.mean.count": {"value": 11}, "Dataset.rng": {"generator": 1}}},
+        "rank-1": {"attributes": {"LifeCycle.mean.count": {"value": 12}}},
+    }
+    Checkpoints(tmp_path, asynchronous=False).save(
+        {name: SavedPart(state) for name, state in parts.items()}, Progress(step=4)
+    )
+    found = {}
+    for number in (0, 1, 2):
+        ranks = Ranks(rank=number, world_size=3)
+        _, states, _ = run_state.read(Checkpoints(tmp_path), ranks)
+        found[number] = run_state._saved_attributes(states, ranks)
+    assert found[0] == parts["rank-0"]["attributes"] and found[1] == parts["rank-1"]["attributes"]
+    assert found[2] == {"LifeCycle.mean.count": {"value": 11}}

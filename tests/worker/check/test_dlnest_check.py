@@ -81,3 +81,13 @@ def test_a_project_that_skips_everything_has_nothing_to_check(
     skips = projects.LIFE_CYCLE.replace("self.best = -1\n\n    def needV", 'return "Skip"\n\n    def needV')
     assert check(projects.package(tmp_path, {"LifeCycle.py": skips}), monkeypatch) == 0
     assert "BAll returned Skip" in capfd.readouterr().out
+
+
+def test_a_skipped_dataset_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    life = (loops.PROJECT / "LifeCycle.py").read_text()
+    skips = f'{life}\n    def BDatasetInit(self):\n        return "Skip"\n'
+    assert check(loops.package(tmp_path, {"LifeCycle.py": skips}), monkeypatch) == 1
+    out, err = capfd.readouterr()
+    assert out.splitlines()[-1].startswith("data ") and 'BDatasetInit returned "Skip"' in err

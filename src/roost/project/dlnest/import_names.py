@@ -13,7 +13,7 @@ from pathlib import Path
 _CLASSES = "roost.project.dlnest.classes."
 _PLUGINS = "roost.project.dlnest.plugins."
 ROOT = "DLNest"
-_FOLDER = str(Path(__file__).parent / "import_path")
+FOLDER = str(Path(__file__).parent / "import_path")
 """On ``sys.path`` while the names are installed: loader workers that a project starts by spawn or forkserver
 get it with the path, and install the names when they import one."""
 
@@ -46,14 +46,15 @@ MODULES: dict[str, tuple[str, ...]] = {
 """The names that each module has, as ``module:name`` of ours. A module with modules below it is a package."""
 
 
-def install() -> None:
+def install(package: Path | None = None) -> None:
     """Makes the names importable in this process and in those that it starts, in place of an installed
-    DLNest, which is reported once."""
+    DLNest, and of one in the package, which is reported once."""
     if FINDER in sys.meta_path:
         return
-    others = [one for one in sys.path if one != _FOLDER]
+    others = [one for one in sys.path if one != FOLDER]
     is_loader_worker = len(others) < len(sys.path)  # the process that has started it has reported
-    if not is_loader_worker and importlib.machinery.PathFinder.find_spec(ROOT, others) is not None:
+    places = others if package is None else [str(package), *others]
+    if not is_loader_worker and importlib.machinery.PathFinder.find_spec(ROOT, places) is not None:
         print(
             f"{ROOT} is found on this machine, too: the project gets roost's classes of these names",
             flush=True,
@@ -61,14 +62,14 @@ def install() -> None:
     _forget()
     sys.meta_path.insert(0, FINDER)
     # First: an installed DLNest must not be found before it.
-    sys.path[:] = [_FOLDER, *others]
+    sys.path[:] = [FOLDER, *others]
 
 
 def uninstall() -> None:
     """Removes the names again."""
     if FINDER in sys.meta_path:
         sys.meta_path.remove(FINDER)
-        sys.path[:] = [one for one in sys.path if one != _FOLDER]
+        sys.path[:] = [one for one in sys.path if one != FOLDER]
         _forget()
 
 

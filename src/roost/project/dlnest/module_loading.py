@@ -15,6 +15,7 @@ from roost.base.text.suggestions import did_you_mean
 from roost.config.section_schema import Where
 from roost.package.dlnest.named_paths import PLACES, packaged_path
 from roost.package.package import PackageFolder
+from roost.project.dlnest import import_names
 
 _UNIQUE = "roost_file_"
 """Prefix of the name of a module that cannot have the name of its path."""
@@ -140,9 +141,10 @@ def _execute(name: str, other_name: str, file: Path, folders: list[str] | None) 
 
 
 def put_on_path(package: Path, folder: Path) -> None:
-    """Puts the package's root first on ``sys.path`` and a folder of it last, unless they are on it."""
+    """Puts the package's root first on ``sys.path``, except for the folder of `import_names`, and a folder of
+    it last, unless they are on it."""
     if str(package) not in sys.path:
-        sys.path.insert(0, str(package))
+        sys.path.insert(1 if sys.path[:1] == [import_names.FOLDER] else 0, str(package))
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
     importlib.invalidate_caches()

@@ -40,7 +40,7 @@ def load_classes(package: PackageFolder, settings: DlnestSettings) -> ProjectCla
         ContractError: A class is missing, is none of the contract, or its generation is unknown.
         Exception: An error of the project's code.
     """
-    import_names.install()
+    import_names.install(package.path)
     seeding.seed_all(seeding.mix(settings.seed, "project"))
     life_cycle = _load(
         package, LIFE_CYCLE, "life_cycle", settings.life_cycle_file_path, settings.life_cycle_name

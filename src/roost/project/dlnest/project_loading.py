@@ -133,29 +133,38 @@ class DlnestProject:
         self.log = log
 
     def build(self) -> bool:
-        """Builds everything; False if BAll returned Skip."""
+        """Builds everything for a training; False if BAll returned Skip.
+
+        Raises:
+            ContractError: The dataset was skipped.
+        """
         if not self.begin():
             return False
         self.build_dataset()
+        self.require_dataset()
         self.build_runner()
         self.finish_runner()
         return True
+
+    def require_dataset(self) -> None:
+        """Checks that a training has a dataset. Call it before `build_runner`: the runner gets the dataset's
+        dict, and would fail without it.
+
+        Raises:
+            ContractError: The dataset was skipped.
+        """
+        if self.dataset is None:
+            raise _skip_error("DatasetInit")
 
     def require_parts(self) -> None:
         """Checks that a training has what it needs.
 
         Raises:
-            ContractError: A part is missing, because its initialization was skipped; or the training loader
-                is none.
+            ContractError: The runner was skipped, or the training loader is none.
         """
-        if self.dataset is not None:
-            self.require_loader(self.train_loader, "training")
-        for part, name in ((self.train_loader, "DatasetInit"), (self.runner, "ModelInit")):
-            if part is None:
-                raise ContractError(
-                    f'B{name} returned "Skip", so there is nothing to train',
-                    fix=f"return Skip from BAll or BTrain, too, or nothing from B{name}",
-                )
+        self.require_loader(self.train_loader, "training")
+        if self.runner is None:
+            raise _skip_error("ModelInit")
 
     def require_loader(self, loader: Any, purpose: Literal["training", "validation"]) -> None:
         """Checks that a loader of the dataset can be iterated.
@@ -301,6 +310,13 @@ def _require_loadable(runner: Any, saved: object) -> None:
             received=type(saved).__name__,
             fix="return super().getSaveDict() with your own keys, or write loadSaveDict(), too",
         )
+
+
+def _skip_error(name: str) -> ContractError:
+    return ContractError(
+        f'B{name} returned "Skip", so there is nothing to train',
+        fix=f"return Skip from BAll or BTrain, too, or nothing from B{name}",
+    )
 
 
 def _then(step: Callable[..., Any], last: Callable[[], None]) -> Callable[..., None]:

@@ -32,6 +32,7 @@ from roost.train.step import seeding
 PROJECT, LOOP = "dlnest", "loop"
 MODULE_NAMES = "module_names"
 """The key of the loop's part with the attributes of the runner's modules, by the number in its state."""
+_FIRST_RANK = "rank-0"
 OWN_OF_RANK = ("life_cycle", "dataset", "log_dict")
 """What a rank other than 0 saves of its project: its weights are those of rank 0."""
 
@@ -80,16 +81,28 @@ def read(
     """Reads checkpoint ``id``, or the newest good one; all ranks must call it. See `Checkpoints.load`.
 
     Returns:
-        Its manifest, None if there is none; its states by part, that of this rank empty if the checkpoint was
-        saved by fewer ranks; and a line for each damaged one that was set aside.
+        Its manifest, None if there is none; its states by part, those of rank 0 and of this rank, which is
+        empty if the checkpoint was saved by fewer ranks; and a line for each damaged one that was set aside.
     """
     parts = {
         PROJECT: SavedPart(),
         LOOP: SavedPart(),
         rank_part(ranks): SavedPart(optional=not ranks.is_main),
+        _FIRST_RANK: SavedPart(),
     }
     manifest, lines = checkpoints.load(parts, id=id)
     return manifest, {name: part.state for name, part in parts.items()}, lines
+
+
+def _saved_attributes(states: Mapping[str, dict[str, Any]], ranks: Ranks) -> dict[str, Any]:
+    """Returns the attributes that a checkpoint has for a rank. One that it does not know gets those of
+    rank 0, as it gets rank 0's log, but for the random generators."""
+    own = states[rank_part(ranks)]
+    if own:
+        found: dict[str, Any] = own["attributes"]
+        return found
+    first = states[_FIRST_RANK]["attributes"]
+    return {name: entry for name, entry in first.items() if "generator" not in entry}
 
 
 def project_state(states: Mapping[str, dict[str, Any]], ranks: Ranks) -> dict[str, Any]:
@@ -252,8 +265,8 @@ class RunState:
         if self._saved is not None:
             self._load_project(project_state(self._saved, self.ranks))
             self._note_taken_steps()
-        if own:
-            self._attributes.load_state_dict(own["attributes"])
+        if self._saved is not None:
+            self._attributes.load_state_dict(_saved_attributes(self._saved, self.ranks))
         if own and self.phase is LoopPhase.STEP:
             epoch = self.epoch if self.ranks.are_several else None
             self.batches.resume(own["pass"], self.progress.batch, epoch=epoch)

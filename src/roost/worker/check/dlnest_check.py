@@ -50,6 +50,7 @@ def check_dlnest(package: PackageFolder, request: Mapping[str, Any], reporter: S
         reporter.done("none: BAll returned Skip")
         return
     project.build_dataset()
+    project.require_dataset()
     sets = {"training": project.train_loader, "validation": project.valid_loader}
     reporter.done(", ".join(f"{name} {_size(loader)}" for name, loader in sets.items()))
     reporter.begin("model")
