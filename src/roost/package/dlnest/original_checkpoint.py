@@ -124,7 +124,7 @@ def _known(module: str, name: str) -> Callable[..., Any] | None:
 @functools.cache
 def _functions() -> dict[tuple[str, str], Callable[..., Any]]:
     import codecs
-    from collections import Counter, OrderedDict, deque
+    from collections import Counter, OrderedDict, defaultdict, deque
 
     import numpy as np
     import torch
@@ -151,6 +151,7 @@ def _functions() -> dict[tuple[str, str], Callable[..., Any]]:
     found: dict[tuple[str, str], Callable[..., Any]] = {
         ("collections", "OrderedDict"): OrderedDict,
         ("collections", "Counter"): Counter,
+        ("collections", "defaultdict"): defaultdict,
         ("collections", "deque"): deque,
         ("torch", "Size"): torch.Size,
         ("torch", "device"): torch.device,
