@@ -1,4 +1,4 @@
-"""What the base classes of DLNest's contract have in common."""
+"""The common part of the base classes of DLNest's contract."""
 
 from __future__ import annotations
 
