@@ -429,3 +429,12 @@ plain_trees = st.dictionaries(
 def test_yaml_round_trip(tmp_path_factory: pytest.TempPathFactory, tree: dict[str, Any]) -> None:
     path = write(tmp_path_factory.getbasetemp(), "round.yaml", yaml.dump(tree))
     assert read_config_file(path).values == tree
+
+
+def test_a_file_that_is_nearly_named_is_suggested(tmp_path: Path) -> None:
+    write(tmp_path, "freq_config.json", "{}")
+    with pytest.raises(NotFound, match=r"did you mean 'freq_config\.json'"):
+        read_config_file(tmp_path / "frq_config.json")
+    with pytest.raises(NotFound) as refused:
+        read_config_file(tmp_path / "elsewhere" / "freq_config.json")
+    assert refused.value.fix is None

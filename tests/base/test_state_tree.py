@@ -181,7 +181,19 @@ def test_what_is_nearly_plain_comes_back_plain() -> None:
     assert same(through_a_file([Colour.RED, Level.HIGH, point, torch.Size([2])]), ["red", 3, (1, 2), (2,)])
     assert same(through_a_file([Loss(0.5), Loss("nan")]), [0.5, math.nan])
     assert same(through_a_file([np.str_("a"), np.bytes_(b"b")]), ["a", b"b"])
-    assert same(through_a_file(defaultdict(list, {1: [2]})), {1: [2]})
+    assert same(through_a_file(defaultdict(lambda: [3], {1: [2]})), {1: [2]})
+
+
+@pytest.mark.parametrize("factory", [list, dict, set, int, float, str, None])
+def test_a_defaultdict_keeps_its_factory_without_a_pickle(factory: Any) -> None:
+    """Also where the caller would pickle what is not plain: a log has them often."""
+    others: list[tuple[str, Any]] = []
+    value = {"history": defaultdict(factory, {"loss": [1.0], 3: [torch.ones(2)]})}
+    skeleton, leaves = state_tree.pack(value, others=others)
+    found = state_tree.unpack(json.loads(json.dumps(skeleton)), leaves)["history"]
+    assert others == [] and same(found, value["history"]) and found.default_factory is factory
+    own = defaultdict(lambda: [3])
+    assert state_tree.pack({"own": own}, others=others)[1] == {} and others == [("own", own)]
 
 
 @pytest.mark.parametrize("depth", [100, 190])
@@ -682,10 +694,12 @@ def test_whatever_holds_tensors_goes_along_and_stays_what_it_is() -> None:
         "queue": deque([weight, 1], maxlen=3),
         "set": {weight},
         "count": Counter(x=2),
+        "lists": defaultdict(list, {"a": [weight]}),
         3: "three",
     }
     made = state_tree.move_to_device(value, "meta")
     one = made["tied"]["a"]
     assert one.device.type == "meta" and type(made["tied"]) is OrderedDict and made["set"] == {one}
     assert made["tied"]["b"][0] is one and made["tied"]["b"][1][0] is one and made["queue"][0] is one
+    assert made["lists"]["a"][0] is one and made["lists"]["new"] == []
     assert made["queue"].maxlen == 3 and made["count"] == Counter(x=2) and made[3] == "three"

@@ -144,8 +144,8 @@ _VERBS = (
     Option(
         "run … -ns, -sd",
         "",
-        commands=["roost run -c CONFIG --name NOSAVE", "roost run -c CONFIG -d WORDS -sd"],
-        note="an existing package is never removed for its name",
+        commands=["roost run -c CONFIG -ns", "roost run -c CONFIG -d WORDS -sd"],
+        note="an existing package is never removed for its name: the second is NOSAVE-2",
     ),
     Option("run … -DDP, -mc", "", commands=["roost run -c CONFIG -DDP --devices 2"]),
     Option(
@@ -242,8 +242,8 @@ _DIFFERENCES = (
     "before; of very much output the beginning and the end are kept.",
     "Task ids are texts such as `01m7ybz8bp` without `T_` or `A_`, of which the beginning suffices; a task "
     "that has ended stays in the list of `roost tasks --all`, and a failed one has failed.",
-    "A package of the same name is never removed: a second run of that description is refused, a second "
-    "`NOSAVE` gets a suffix.",
+    "A package of the same name is never removed: a second `NOSAVE`, and a second `roost run -sd` of that "
+    "description, get a suffix; a task whose name is taken (`use_description` of `/run_train`) is refused.",
     "A package may be moved, copied and continued elsewhere. Absolute paths of code are read in the "
     "package, not where they were.",
     "Tasks outlive the server, the daemon and the terminal, and are found again.",

@@ -13,6 +13,7 @@ import math
 import re
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +22,7 @@ import yaml
 
 from roost.base.errors import ConfigError, NotFound
 from roost.base.json_mistake import find_mistake
+from roost.base.text.suggestions import did_you_mean
 
 MAX_BYTES = 10 * 2**20
 MAX_NODES = 1_000_000
@@ -79,7 +81,7 @@ def read_config_file(path: Path, *, display_name: str = "") -> ConfigFile:
             `MAX_DEPTH`.
     """
     display_name = display_name or path.name
-    reader = {".json": _read_json, ".yaml": _read_yaml, ".yml": _read_yaml}.get(path.suffix.lower())
+    reader = _READERS.get(path.suffix.lower())
     if reader is None:
         raise ConfigError(
             f"{display_name} has no suffix of a config file", fix="name it .yaml, .yml or .json"
@@ -121,7 +123,7 @@ def _read_text(path: Path, display_name: str) -> str:
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
-        raise NotFound(f"there is no file {path}") from None
+        raise NotFound(f"there is no file {path}", fix=_similar_file(path)) from None
     except OSError as error:
         raise ConfigError(f"{display_name} cannot be read: {error.strerror}") from error
     if len(data) > MAX_BYTES:
@@ -133,6 +135,14 @@ def _read_text(path: Path, display_name: str) -> str:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise ConfigError(f"{display_name} is not UTF-8", where=Location(path, line, display_name)) from None
+
+
+def _similar_file(path: Path) -> str | None:
+    """Returns the question whether another config file in the folder was meant; None if none is similar."""
+    with suppress(OSError):
+        names = [one.name for one in path.parent.iterdir() if one.suffix.lower() in _READERS]
+        return did_you_mean(path.name, names).strip() or None
+    return None
 
 
 # --- scalars of the YAML 1.2 core schema --------------------------------------------------------------
@@ -431,3 +441,7 @@ class _JsonScanner:
             value, at = self.value(at, inner)
             made.append(value)
         return made, at + 1
+
+
+_READERS = {".json": _read_json, ".yaml": _read_yaml, ".yml": _read_yaml}
+"""The reader of each suffix."""

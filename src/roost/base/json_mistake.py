@@ -1,4 +1,4 @@
-"""The mistake in a text that is not JSON, where the person who wrote it made it, and its correction."""
+"""Finds the mistake in a text that is not JSON, where the person who wrote it made it, and its correction."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _line(text: str, at: int) -> int:
 
 
 def _foreign_syntax(text: str, noticed: int, rest: str) -> JsonMistake | None:
-    """JSON with what other languages allow, and JSON that ends early."""
+    """Returns a mistake of syntax that another language has, and an end in the middle."""
     line = _line(text, noticed)
     if not text.strip():
         return JsonMistake("the file is empty", 1, "write {} or settings into it")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import math
 import sys
-from collections import Counter, OrderedDict, deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
@@ -38,6 +38,11 @@ _MAPPINGS: dict[str, Callable[[list[tuple[Any, Any]]], Any]] = {
     "OrderedDict": OrderedDict,
     "Counter": lambda pairs: Counter(dict(pairs)),
 }
+_FACTORIES: dict[str | None, Any] = {
+    None: None,
+    **{one.__name__: one for one in (list, dict, set, int, float, str)},
+}
+"""The factories of a `defaultdict` that is plain data."""
 
 
 @dataclass(frozen=True)
@@ -185,11 +190,14 @@ class _Packer:
         if isinstance(value, np.generic) and not isinstance(value, str | bytes):
             return {"$": "scalar", **self._leaf(np.asarray(value), path)}
         if isinstance(value, Mapping):
-            kind = type(value).__name__ if type(value) in (OrderedDict, Counter) else "dict"
+            kind = _mapping_kind(value) or "dict"
             items = [
                 [self.pack(k, f"{path}.key{i}", depth + 1), self.pack(v, _join(path, k), depth + 1)]
                 for i, (k, v) in enumerate(value.items())
             ]
+            if isinstance(value, defaultdict) and kind == "defaultdict":
+                factory: Any = value.default_factory
+                return {"$": kind, "factory": factory and factory.__name__, "items": items}
             return {"$": kind, "items": items}
         for kind, parts in _parts(value):
             body = {"$": kind, "items": [self.pack(p, f"{path}.{i}", depth + 1) for i, p in enumerate(parts)]}
@@ -225,10 +233,17 @@ def _class_path(value: Any) -> str:
 
 def _loses_its_class(value: Any) -> bool:
     """Whether `unpack` would give a mapping or a tuple of another class, which may behave differently: a
-    `defaultdict`, a named tuple."""
+    `defaultdict` with a function of the project, a named tuple."""
     if isinstance(value, Mapping):
-        return type(value) not in (dict, OrderedDict, Counter)
+        return _mapping_kind(value) is None
     return isinstance(value, tuple) and type(value) is not tuple
+
+
+def _mapping_kind(value: Mapping[Any, Any]) -> str | None:
+    """Returns the kind by which `unpack` gives a mapping of the same class; None if it would be another."""
+    if type(value) is defaultdict:
+        return "defaultdict" if value.default_factory in _FACTORIES.values() else None
+    return type(value).__name__ if type(value) in (dict, OrderedDict, Counter) else None
 
 
 def _join(path: str, key: object) -> str:
@@ -352,8 +367,10 @@ class _Unpacker:
         if kind in ("numbers", "scalars"):
             array = self._leaf("array", body)
             return array.tolist() if kind == "numbers" else list(array)
-        if kind in _MAPPINGS:
+        if kind in _MAPPINGS or kind == "defaultdict":
             pairs = [(self.unpack(k, depth + 1), self.unpack(v, depth + 1)) for k, v in body["items"]]
+            if kind == "defaultdict":
+                return defaultdict(_FACTORIES[body["factory"]], pairs)
             return _MAPPINGS[kind](pairs)
         if kind in _SEQUENCES:
             return _SEQUENCES[kind]([self.unpack(item, depth + 1) for item in body["items"]])
@@ -441,6 +458,8 @@ def _move(value: Any, device: str, made: dict[int, Any]) -> Any:
         return made[id(value)]
     if isinstance(value, dict):
         pairs = [(_move(k, device, made), _move(v, device, made)) for k, v in value.items()]
+        if isinstance(value, defaultdict):
+            return defaultdict(value.default_factory, pairs)
         return _MAPPINGS[type(value).__name__](pairs)
     if isinstance(value, list | tuple | set | frozenset | deque):
         items = [_move(item, device, made) for item in value]

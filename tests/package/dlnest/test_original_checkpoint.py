@@ -6,7 +6,7 @@ import io
 import os
 import pickle
 import tarfile
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,13 @@ def test_tensors_and_values_of_numpy(tmp_path: Path) -> None:
     assert found["log_dict"]["loss"] == [1.5, 2.5] and type(found["log_dict"]["loss"][0]) is np.float32
     assert np.array_equal(found["log_dict"]["all"], np.arange(3))
     assert found["life_cycle"] == expected["life_cycle"]
+
+
+def test_a_defaultdict_of_a_log_is_plain_data(tmp_path: Path) -> None:
+    path = original(tmp_path / "old") / "Checkpoints" / "state_3.ckpt"
+    torch.save({**state(3), "log_dict": defaultdict(list, {"loss": [1.5]})}, path)
+    _, found, not_read = original_checkpoint.read(3, path)
+    assert not_read == [] and found["log_dict"]["loss"] == [1.5] and found["log_dict"]["new"] == []
 
 
 @pytest.mark.parametrize("legacy", [False, True])

@@ -161,7 +161,7 @@ def _known(module: str, name: str) -> Callable[..., Any] | None:
 @functools.cache
 def _functions() -> dict[tuple[str, str], Callable[..., Any]]:
     import codecs
-    from collections import OrderedDict, deque
+    from collections import OrderedDict, defaultdict, deque
 
     import numpy as np
     import torch
@@ -188,6 +188,7 @@ def _functions() -> dict[tuple[str, str], Callable[..., Any]]:
     found: dict[tuple[str, str], Callable[..., Any]] = {
         ("collections", "OrderedDict"): OrderedDict,
         ("collections", "Counter"): Counter,
+        ("collections", "defaultdict"): defaultdict,
         ("collections", "deque"): deque,
         ("torch", "Size"): torch.Size,
         ("torch", "device"): torch.device,
