@@ -27,9 +27,9 @@ def main(arguments: list[str]) -> int:
         return 2
     from roost.project.dlnest import import_names  # torch
 
-    import_names.install()
     sys.argv = arguments
     sys.path[0] = str(script.absolute().parent)  # as python itself does
+    import_names.install()
     try:
         runpy.run_path(str(script), run_name="__main__")
     except RoostError as error:

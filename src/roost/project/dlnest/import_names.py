@@ -8,10 +8,13 @@ import importlib.machinery
 import sys
 import types
 from collections.abc import Sequence
+from pathlib import Path
 
 _CLASSES = "roost.project.dlnest.classes."
 _PLUGINS = "roost.project.dlnest.plugins."
 ROOT = "DLNest"
+_WORKER_PATH = str(Path(__file__).parent / "worker_path")
+"""An entry of ``sys.path``, which processes inherit that multiprocessing starts by spawn or forkserver."""
 
 MODULES: dict[str, tuple[str, ...]] = {
     "DLNest": (),
@@ -46,19 +49,22 @@ def install() -> None:
     """Makes the names importable in this process, in place of an installed DLNest, which is reported once."""
     if FINDER in sys.meta_path:
         return
-    if importlib.machinery.PathFinder.find_spec(ROOT) is not None:
+    others = [one for one in sys.path if one != _WORKER_PATH]
+    if importlib.machinery.PathFinder.find_spec(ROOT, others) is not None:
         print(
             f"{ROOT} is found on this machine, too: the project gets roost's classes of these names",
             flush=True,
         )
     _forget()
     sys.meta_path.insert(0, FINDER)
+    sys.path[:] = [_WORKER_PATH, *others]
 
 
 def uninstall() -> None:
     """Removes the names again."""
     if FINDER in sys.meta_path:
         sys.meta_path.remove(FINDER)
+        sys.path[:] = [one for one in sys.path if one != _WORKER_PATH]
         _forget()
 
 
