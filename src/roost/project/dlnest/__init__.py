@@ -6,6 +6,7 @@ project_classes: the classes of a project
 generations: the versions of the contract, recognised by constructors
 module_loading: the project's files as modules
 import_names: the names by which a project imports the classes
+worker_path: the same in processes that multiprocessing starts anew
 plugins: functions that run before the project's methods
 trained_project: the project with what a checkpoint holds of it
 save_package: a package for a program with a loop of its own

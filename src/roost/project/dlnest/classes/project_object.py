@@ -1,4 +1,4 @@
-"""What the base classes of DLNest's contract have in common."""
+"""The attributes and methods that all base classes of DLNest's contract share."""
 
 from __future__ import annotations
 
