@@ -36,11 +36,8 @@ def test_mnist_is_killed_continued_and_analysed(tmp_path: Path) -> None:
         return PackageFolder.open(folder / "Saves" / name)
 
     type("new", folder, "-t", "dlnest-mnist")
-    # Imports of scikit-learn draw from Python's generator: the runs to be compared find the data made.
-    checked = type("check", "root_config.json", "-CPU", *SETTINGS)
-    assert "the digits of scikit-learn take its place" in checked and "\nready: " in checked
     words = ["run", "-c", "root_config.json", "-CPU", *SETTINGS, "--name"]
-    type(*words, "whole")
+    assert "the digits of scikit-learn take its place" in type(*words, "whole")  # the other run finds them
     data = (folder / "MNIST" / "digits.npz").read_bytes()
     process = subprocess.Popen(
         [*ROOST, *words, "killed"],
@@ -63,7 +60,8 @@ def test_mnist_is_killed_continued_and_analysed(tmp_path: Path) -> None:
     assert f"  all       297    {accuracy:.4f}\n" in type("analyze", "Saves/whole", "-s", "getAcc", "-CPU")
     assert "105,866 parameters" in type("analyze", "Saves/whole", "-s", "showModel", "-CPU")
     assert (folder / "MNIST" / "digits.npz").read_bytes() == data
-    assert (package("whole").path / "MNIST").is_symlink()  # linked, not copied
+    assert "\nready: " in type("check", "root_config.json", "-CPU", *SETTINGS)
+    assert (package("killed").path / "MNIST").is_symlink()  # linked, not copied
 
 
 def test_mnist_itself_is_read_where_it_is(tmp_path: Path) -> None:

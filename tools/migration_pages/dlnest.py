@@ -256,6 +256,13 @@ _DIFFERENCES = (
     "A checkpoint with objects of your classes has a signature by a key in your config folder. One from "
     "elsewhere, and a package of DLNest's own, needs `--trust`: reading a pickle runs its code.",
     "A project of 0.2 is analysed, not trained.",
+    "What a program saves through SavePackage is read by `getStateDict()` and analysed; `roost continue` and "
+    "`roost fork` refuse it, as it does not say where a training would go on.",
+    "`load_model` calls BAll to AModelInit, and never AAll: the model is used after it returns.",
+    "`register(module, syncBN=True)` with ranks on CPUs is reported and ignored: torch shares batch "
+    "statistics on accelerators only.",
+    "The loop does not time the parts of a step: rows have no `perf/` columns, and `roost check` measures no "
+    "speed.",
     "The server answers no request without the token; an error of a route has status 200, as before.",
 )
 

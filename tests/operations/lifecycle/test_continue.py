@@ -336,3 +336,16 @@ def test_its_code_must_be_in_the_package(tmp_path: Path) -> None:
     shutil.rmtree(made.path / "Dataset")
     with pytest.raises(ConfigError, match=r"Dataset/Dataset\.py"):
         begun(made, force=True)
+
+
+def test_a_checkpoint_of_a_program_is_no_place_in_a_training(tmp_path: Path, messages: Messages) -> None:
+    """`SavePackage` saves what the program gives it, under the kind of the config."""
+    config = dlnest_project(tmp_path / "p")
+    made = prepare_training(layers.load(config)).create("one")
+    made.new_session({"kind": "python"})
+    add_checkpoint(made, 0, {"step": 1, "epoch": 0})
+    for id in (None, 0):
+        with pytest.raises(Refused, match="SavePackage") as refused:
+            begun(made, checkpoint=id)
+    messages.check(refused.value)
+    assert len(made.sessions()) == 1

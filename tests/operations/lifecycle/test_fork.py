@@ -351,6 +351,7 @@ def test_a_fork_of_a_project_of_dlnest(tmp_path: Path) -> None:
     assert (new.request["kind"], new.request["places"]) == ("dlnest", {str(tools): "tools.py"})
     assert (new.args["epochs"], new.args["roost"]["seed"]) == (9, 4)
     assert (new.path / "tools.py").read_text() == "x = 1\n" and not new.changed_files()
+    assert new.derived["ckpt_fast"] == [], "a save that the project did not decide on is in no track"
     again = forked(new, overrides=["save_root=Other"])
     assert again.path.parent == tmp_path / "p/Other" and again.request["kind"] == "dlnest"
 

@@ -336,3 +336,17 @@ def test_an_older_checkpoint_begins_a_branch(whole: PackageFolder, tmp_path: Pat
     assert run(made, id=1) == "finished"
     assert [one.id for one in made.store().lineage()] == [0, 1, 4, 5]
     compare(fingerprint(made), fingerprint(whole))
+
+
+@pytest.mark.filterwarnings("error:.*lr_scheduler.step")
+def test_a_scheduler_whose_optimizer_has_stepped_in_an_earlier_session(tmp_path: Path) -> None:
+    """torch would warn of a scheduler that steps before its optimizer, which is in a list here."""
+    runner = (PROJECT / "Model/Runner.py").read_text()
+    runner = runner.replace(
+        "self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.01)",
+        "self.held = [torch.optim.Adam(self.model.parameters(), lr=0.01)]",
+    )
+    runner = runner.replace("self.optimizer", "self.held[0]")
+    made = package(tmp_path, {"Model/Runner.py": runner}, epochs=1)
+    assert run(made, stopping("validateABatch", 1)) == "enough"
+    assert run(made) == "finished"

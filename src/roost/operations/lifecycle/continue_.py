@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from roost.analysis import preconditions
+from roost.base.errors import Refused
 from roost.base.text.word_list import join_names
 from roost.config.other_tools import foreign_keys
 from roost.config.run_settings import RunSettings
@@ -184,6 +185,7 @@ def next_session(package: PackageFolder, request: ContinueRequest) -> NextSessio
         package.store().refuse_restart_from_zero(package.kept_ids())
     found = resume_gate.check(package, request.overrides)
     id = selection.checkpoint_id(package, request.checkpoint)
+    require_loop_position(package, id)
     if id is not None:
         checkpoint.verify(package.store().path(id))  # otherwise the session would fail on it
     before = package.settings()
@@ -204,6 +206,33 @@ def next_session(package: PackageFolder, request: ContinueRequest) -> NextSessio
     copied = [*package.manifest["files"], *package.manifest["links"]]
     check_mirror_paths(settings, copied=copied, where=where)
     return NextSession(package, request, settings, project, where, id, found)
+
+
+def require_loop_position(package: PackageFolder, id: int | None) -> None:
+    """Checks that the checkpoint to train on from is not one that a program has saved by `SavePackage`.
+
+    Args:
+        package: The package.
+        id: The checkpoint; None: the newest one.
+
+    Raises:
+        Refused: It is such a checkpoint of a project of DLNest's contract.
+    """
+    if PackageKind.of(package.request) is not PackageKind.DLNEST:
+        return
+    store = package.store()
+    start = run_limits.newest_checkpoint(package) if id is None else checkpoint.read_manifest(store.path(id))
+    by_program = {one.number for one in package.sessions() if one.is_python}
+    if start is None or start.session not in by_program:
+        return
+    path = shlex.quote(str(package.path))
+    raise Refused(
+        f"checkpoint {start.id} was saved by a program of its own, through SavePackage: it does not say "
+        "where a training of the Runner would go on",
+        where=package.path,
+        fix="run that program again, which reads it by getStateDict(); to train the Runner from its weights, "
+        f"`roost export {path} --weights FILE` and load FILE in init()",
+    )
 
 
 def _is_nothing_left(

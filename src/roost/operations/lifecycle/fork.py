@@ -21,7 +21,7 @@ from roost.config.layers import ConfigDifference
 from roost.config.other_tools import foreign_keys
 from roost.config.run_settings import RunSettings
 from roost.operations.lifecycle import run_limits
-from roost.operations.lifecycle.continue_ import previous_device
+from roost.operations.lifecycle.continue_ import previous_device, require_loop_position
 from roost.operations.lifecycle.run import locked_root
 from roost.operations.reading import package_schema
 from roost.operations.sessions.rank_layout import RankLayout, RankRequest, plan_ranks, with_previous_layout
@@ -120,7 +120,9 @@ def fork(request: ForkRequest) -> StartedSession:
     source = package_schema.open_checked(request.package, to_continue=True)
     require_runner(source)
     package_schema.require_folders(source)
-    request = replace(request, checkpoint=selection.checkpoint_id(source, request.checkpoint))
+    id = selection.checkpoint_id(source, request.checkpoint)
+    require_loop_position(source, id)
+    request = replace(request, checkpoint=id)
     plan = _plan_fork(source, request)
     if (info := _reached_goal(plan, request)) is not None:
         raise _nothing_to_do(plan, info)
@@ -347,7 +349,8 @@ def _copy_checkpoint(plan: _ForkPlan, request: ForkRequest, path: Path) -> tuple
         fill=lambda folder: _fill_package(plan.source, info, path, folder),
     )
     with removed_on_failure(made):
-        policy = retention.policy_from_settings(plan.settings.checkpoint)
+        is_dlnest = PackageKind.of(made.request) is PackageKind.DLNEST
+        policy = retention.policy_from_settings(plan.settings.checkpoint, only_scheduled=is_dlnest)
         tracks = retention.track_ids(checkpoint.read_manifests(made.checkpoints), policy)
         made.write_derived(tracks, info.inexact)
         if request.description:

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from roost.base.errors import CheckpointError
 from roost.package.checkpoints.checkpoint import Manifest
+from roost.project.dlnest.classes.torch_runner import RunnerBaseTorch
 from roost.project.dlnest.epoch_batches import EpochBatches, own_state, restore_own_state
 from roost.project.dlnest.log_recorder import LogRecorder
 from roost.project.dlnest.object_attributes import ObjectAttributes
@@ -298,6 +299,8 @@ class RunState:
     def _note_taken_steps(self) -> None:
         """Marks optimizers that have stepped in an earlier session: torch would warn of a scheduler that
         steps before them."""
-        for value in vars(self.project.runner).values():
+        runner = self.project.runner
+        named = runner._named("optimizer") if isinstance(runner, RunnerBaseTorch) else vars(runner)
+        for value in named.values():
             if isinstance(value, torch.optim.Optimizer) and self.progress.step:
                 value._opt_called = True  # type: ignore[attr-defined]

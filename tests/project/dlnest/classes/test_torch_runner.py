@@ -8,6 +8,7 @@ from torch import nn
 
 from roost.base.errors import CheckpointError
 from roost.project.dlnest.classes.project_object import ProcessPlace, attach
+from roost.project.dlnest.classes.registered_modules import RegisteredModules
 from roost.project.dlnest.classes.running_status import RunningStatus
 from roost.project.dlnest.classes.torch_runner import RunnerBaseTorch
 from roost.train.distributed.ranks import Ranks
@@ -257,6 +258,16 @@ def test_ranks_stay_equal_whatever_part_of_a_module_is_called() -> None:
     assert bits(first[0]) == bits(second[0])
     assert first[1] == second[1] and len(set(first[1])) == 3
     assert (first[2:], second[2:]) == (("DDP", 0, 2), ("DDP", 1, 2))
+
+
+def test_batch_statistics_of_all_ranks_that_torch_does_not_have_are_said_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    modules = RegisteredModules(ProcessPlace(ranks=Ranks(rank=0, world_size=2)))
+    for _ in range(2):
+        found = modules.register(nn.BatchNorm1d(2), sync_batch_norm=True)
+        assert type(found) is nn.BatchNorm1d
+    assert capsys.readouterr().out.count("batch statistics are those of each rank") == 1
 
 
 def test_all_ranks_get_reduced_values() -> None:

@@ -51,6 +51,8 @@ def test_scalars_of_the_lists_of_a_log(tmp_path: Path, monkeypatch: pytest.Monke
     project.runner.visualize(log=log, iter=1, epoch=0)
     log["loss"].append(1.0)
     project.runner.visualize(log=log, iter=2, epoch=0)
+    log["acc"].append(0.75)  # by the last validation, which no visualize() follows
+    project.log = log
     project.calls.after("ATrain")
 
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -58,7 +60,12 @@ def test_scalars_of_the_lists_of_a_log(tmp_path: Path, monkeypatch: pytest.Monke
     found = EventAccumulator(str(made.path))
     found.Reload()
     scalars = {tag: [(one.step, one.value) for one in found.Scalars(tag)] for tag in found.Tags()["scalars"]}
-    assert scalars == {"loss": [(1, 2.0), (2, 1.0)], "nested/f1": [(0, 0.5)] * 2, "t": [(0, 4.0)] * 2}
+    assert scalars == {
+        "loss": [(1, 2.0), (2, 1.0)],
+        "nested/f1": [(0, 0.5)] * 2,
+        "t": [(0, 4.0)] * 2,
+        "acc": [(0, 0.75)],
+    }
 
 
 def test_an_analysis_writes_no_scalars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

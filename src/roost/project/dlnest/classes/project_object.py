@@ -1,4 +1,4 @@
-"""The common part of the base classes of DLNest's contract."""
+"""The attributes and methods that all base classes of DLNest's contract share."""
 
 from __future__ import annotations
 

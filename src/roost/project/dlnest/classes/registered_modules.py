@@ -42,6 +42,7 @@ class RegisteredModules:
         parameters."""
         self._parameters = nn.ParameterDict()
         self.has_reported = False
+        self._has_reported_statistics = False
         self._means: BackwardMean | None = None
         self._synchronized: list[nn.Module] = []
 
@@ -142,11 +143,20 @@ class RegisteredModules:
 
     def _placed(self, module: nn.Module, *, sync_batch_norm: bool = False) -> nn.Module:
         device, ranks, for_all = self._place
-        # torch computes such statistics on accelerators only.
-        if ranks.are_several and (sync_batch_norm or for_all) and device.type != "cpu":
-            convert: Callable[[nn.Module], nn.Module] = nn.SyncBatchNorm.convert_sync_batchnorm
-            module = convert(module)
+        if ranks.are_several and (sync_batch_norm or for_all):
+            module = self._with_statistics_of_all_ranks(module)
         return module.to(device)
+
+    def _with_statistics_of_all_ranks(self, module: nn.Module) -> nn.Module:
+        if self._place.device.type != "cpu":
+            convert: Callable[[nn.Module], nn.Module] = nn.SyncBatchNorm.convert_sync_batchnorm
+            return convert(module)
+        if self._place.ranks.is_main and not self._has_reported_statistics:
+            print(
+                "batch statistics are those of each rank: torch shares them on accelerators only", flush=True
+            )
+        self._has_reported_statistics = True
+        return module
 
 
 def _tensors(module: nn.Module) -> Iterator[object]:

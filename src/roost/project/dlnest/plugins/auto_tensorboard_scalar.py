@@ -9,8 +9,8 @@ from roost.project.dlnest.plugins.plugin_base import DLNestPluginBase
 
 
 class AutoTensorboardScalar(DLNestPluginBase):
-    """Writes scalars into the package when the runner visualizes, on rank 0. The step of a scalar is its
-    place in its list."""
+    """Writes scalars into the package when the runner visualizes, and at the end of the training, on rank 0.
+    The step of a scalar is its place in its list."""
 
     _NAME = "AutoTensorboardScalar"
 
@@ -20,6 +20,7 @@ class AutoTensorboardScalar(DLNestPluginBase):
             from torch.utils.tensorboard import SummaryWriter  # an extra
 
             self._tensorboard_writer = SummaryWriter(".")
+            self._tensorboard_lengths: dict[str, int] = {}
 
     def visualize(self: Any, log: dict[str, Any], iter: int, epoch: int) -> None:
         """Writes the newest value of each list of numbers."""
@@ -28,11 +29,17 @@ class AutoTensorboardScalar(DLNestPluginBase):
             for name, values in _lists(log, ""):
                 if _is_number(values[-1]):
                     writer.add_scalar(name, float(values[-1]), len(values) - 1)
+                    self._tensorboard_lengths[name] = len(values)
 
     def ATrain(self: Any) -> None:
-        """Closes the file; called on the life cycle."""
+        """Writes the values that came after the last `visualize`, such as those of the last validation, and
+        closes the file; called on the life cycle."""
         writer = getattr(self.runner, "_tensorboard_writer", None)
         if writer is not None:
+            project = getattr(self, "taskProcess", None)  # a constructor of the project need not keep it
+            for name, values in _lists(project.log if project is not None else {}, ""):
+                if _is_number(values[-1]) and self.runner._tensorboard_lengths.get(name) != len(values):
+                    writer.add_scalar(name, float(values[-1]), len(values) - 1)
             writer.close()
 
 

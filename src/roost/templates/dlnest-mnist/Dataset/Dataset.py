@@ -4,6 +4,7 @@ import contextlib
 import gzip
 import hashlib
 import os
+import random
 import tempfile
 import urllib.request
 from pathlib import Path
@@ -46,11 +47,13 @@ class MNISTDataset(DatasetBase):
         file = folder / "digits.npz"
         if not file.exists():
             folder.mkdir(parents=True, exist_ok=True)
+            state = random.getstate()  # importing scikit-learn draws from this generator
             try:
                 arrays = self.mnist(folder, mirrors)
             except OSError as error:
                 print(f"MNIST cannot be had ({error}): the digits of scikit-learn take its place")
                 arrays = self.small_digits(folder)
+            random.setstate(state)
             keep(file, lambda target: np.savez(target, **arrays))
         with np.load(file) as found:
             return dict(found)
