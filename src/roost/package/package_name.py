@@ -12,6 +12,8 @@ from pathlib import Path
 
 from roost.base.errors import Refused, UsageError
 
+NO_SAVE = "NOSAVE"
+"""The name of a trial that can be deleted."""
 _MAX_BYTES = 120
 _MAX_TRIES = 1_000_000
 _TIME_NAME = re.compile(r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d_\d{3}")
@@ -115,3 +117,25 @@ def make_unique(root: Path, name: str) -> Path:
             numbers = [int(m[1]) for m in map(taken.fullmatch, _entry_names(root)) if m]
             number = max([number, *numbers]) + 1
     raise FileExistsError(f"no free name after {root / name}")
+
+
+def requested_name(
+    name: str | None, description: str | None, *, no_save: bool, use_description: bool
+) -> str | None:
+    """Returns the name of a new package as the options ``--name``, ``-ns`` and ``-sd`` request it; None: the
+    time.
+
+    Raises:
+        UsageError: Options contradict each other, or the name is no valid folder name.
+    """
+    if name is not None:
+        if no_save or use_description:
+            raise UsageError("--name gives the name already", fix="leave out -ns and -sd")
+        return checked_name(name)
+    if no_save:
+        return NO_SAVE
+    if not use_description:
+        return None
+    if not description:
+        raise UsageError("-sd names the package by its description, which is missing", fix="add -d TEXT")
+    return folder_name(description)

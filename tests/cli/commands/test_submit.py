@@ -253,3 +253,19 @@ def test_misuse(here: Lab, typed: list[str], error: type[RoostError], said: str,
         submit(*typed)
     messages.check(refused.value)
     assert here.tasks() == [] and not (here.folder / "runs").exists()
+
+
+def test_a_trial_and_a_name_from_the_description(here: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    project(here.folder / "p")
+    for _ in range(2):
+        assert submit("p/config.yaml", "-ns") == 0
+        assert submit("p/config.yaml", "-sd", "-d", "more dropout") == 0
+    names = sorted(Path(task.package).name for task in here.tasks())
+    assert names == ["NOSAVE", "NOSAVE-2", "more dropout", "more dropout-2"]
+    for typed, expected in (
+        (["p/config.yaml", "-sd"], "-sd"),
+        (["p/config.yaml", "-ns", "--name", "x"], "-ns"),
+        (["continue", "p/runs/NOSAVE", "-ns"], "-ns"),
+    ):
+        with pytest.raises(UsageError, match=expected):
+            submit(*typed)

@@ -17,7 +17,7 @@ from tests.messages import Messages
 from tests.operations.packages import package, project
 
 NOTHING: dict[str, Any] = {
-    **dict.fromkeys(("devices", "strategy", "rendezvous", "time_limit", "cpus", "host_memory")),
+    **dict.fromkeys(("devices", "strategy", "rendezvous", "time_limit", "cpus", "host_memory", "memory")),
     **dict.fromkeys(("ddp", "fsdp", "several_cards"), False),
     "num_nodes": 1,
     "restart": 0,
@@ -31,6 +31,7 @@ NOTHING: dict[str, Any] = {
         ({"devices": "2"}, RankRequest(devices=2)),
         ({"devices": "0,2"}, RankRequest(devices=[0, 2])),
         ({"cpus": 3, "host_memory": "8GB"}, RankRequest(cores=3, host_memory_mb=8192)),
+        ({"memory": "8GB"}, RankRequest(memory_mb=8192)),
         ({"devices": "0,"}, RankRequest(devices=[0])),
         ({"devices": "auto", "ddp": True}, RankRequest(devices="auto", strategy="ddp")),
         ({"fsdp": True, "strategy": "fsdp"}, RankRequest(strategy="fsdp")),
@@ -109,3 +110,10 @@ def test_a_time_limit_in_seconds(messages: Messages) -> None:
         parse_time_limit("soon")
     assert refused.value.setting == "--time-limit"
     messages.check(refused.value)
+
+
+def test_memory_of_a_card_that_is_none(messages: Messages) -> None:
+    for device, memory in ((None, "lr=1e-3,1e-4"), ("cpu", "8GB"), (None, "5"), (None, "much")):
+        with pytest.raises(UsageError) as refused:
+            take_ranks({**NOTHING, "memory": memory}, device=device)
+        messages.check(str(refused.value))

@@ -364,3 +364,18 @@ def test_the_state_of_a_training_can_be_changed_and_is_then_inexact(
     assert (newest.step, newest.parent, len(newest.inexact)) == (6, 2, 1)
     assert "Python" in newest.inexact[0] and "checkpoint 2" in newest.inexact[0]
     assert run.load()["trainer"]["inexact"] == run.derived["inexact"] == newest.inexact
+
+
+def test_the_newest_by_the_id_of_dlnest_and_a_tuning_file(tmp_path: Path) -> None:
+    config, tuning = tmp_path / "config.yaml", tmp_path / "tuning.yaml"
+    config.write_text("lr: 0.1\nwidth: 8\ncheckpoint: {fast: 3}\n")
+    tuning.write_text("lr: 0.5\n")
+    with roost.Package.new(config, tuning=tuning, root=tmp_path / "runs", name="one") as run:
+        for step in range(3):
+            run.save({"step": step})
+        assert run.load(-1) == run.load() == {"step": 2}
+        run.set_current(1)
+        assert run.load(-1) == {"step": 1} and run.derived["ckpt_fast"] == [0, 1]
+    assert run.settings()["lr"] == 0.5 and run.settings()["width"] == 8
+    with pytest.raises(UsageError, match="tuning"):
+        roost.Package.new({"lr": 0.1}, tuning=tuning, root=tmp_path / "runs")

@@ -23,6 +23,7 @@ from roost.operations.models.analyze import AnalyzeRequest, analyze
 from roost.operations.models.predict import PredictRequest, predict
 from roost.operations.sessions import foreground_lease
 from roost.operations.sessions.foreground_lease import SessionCards, cards_of_session, choose_one_card
+from roost.operations.sessions.rank_layout import RankRequest
 from roost.operations.sessions.session_request import StartedSession, start_session
 from roost.package.package import PackageFolder
 from roost.package.session_schema import SessionRequest
@@ -166,7 +167,7 @@ def test_a_run_in_a_leased_shell_uses_its_card(monkeypatch: pytest.MonkeyPatch) 
     outer = leases.take(CARDS, None, LeaseHolder.this_process())
     ((name, value),) = outer.environment().items()
     monkeypatch.setenv(name, value)
-    foreground_lease.require_unleased(CARDS)
+    foreground_lease.require_free(SessionCards(CARDS))
     assert cards_of_session(SessionRequest(device="auto")).cards == CARDS[:1]
     outer.close()
 
@@ -210,11 +211,40 @@ def test_workers_that_read_a_package_lease_a_card(finished: PackageFolder, tmp_p
     assert lease_files.live_leases("SIM-0") == lease_files.live_leases("SIM-1") == []
 
 
+def test_sessions_that_declare_their_memory_share_a_card(
+    tmp_path: Path, finished: PackageFolder, messages: Messages
+) -> None:
+    ranks = RankRequest(memory_mb=10_000)
+    first = run(RunRequest(config=endless(tmp_path / "p"), ranks=ranks))
+    second = run(RunRequest(config=endless(tmp_path / "q"), ranks=ranks))
+    third = run(RunRequest(config=endless(tmp_path / "r"), ranks=ranks))
+    held = [[lease.record.mb for lease in lease_files.live_leases(card.id)] for card in CARDS]
+    assert held == [[10_000, 10_000], [10_000]], "a third one does not fit beside two"
+    script = tmp_path / "look.py"
+    script.write_text("import time\ndef experience(self):\n    time.sleep(100)\n")
+    looking = AnalyzeRequest(
+        package=finished.path, script=str(script), project=finished.path, memory_mb=10_000
+    )
+    fourth = analyze(looking)
+    assert [lease.record.mb for lease in lease_files.live_leases("SIM-1")] == [10_000, 10_000]
+    with pytest.raises(CardsBusy):
+        analyze(looking)
+    for started in (first, second, third, fourth):
+        kill(started)
+    again = continue_(ContinueRequest(package=first.package, ranks=RankRequest(memory_mb=500)))
+    assert [lease.record.mb for lease in lease_files.live_leases("SIM-0")] == [500]
+    assert again.running is not None and again.running.session().request.reserved_mb == 500
+    kill(again)
+    with pytest.raises(Refused) as refused:
+        run(RunRequest(config=endless(tmp_path / "s"), ranks=RankRequest(memory_mb=30_000)))
+    messages.check(str(refused.value))
+
+
 def test_unleased_cards_come_first() -> None:
     full = replace(CARDS[1], free_mb=1)
-    assert foreground_lease.prefer_unleased([CARDS[0], full], 1) == CARDS[:1]
-    lease = foreground_lease.take_leases(CARDS[:1], None)
-    assert foreground_lease.prefer_unleased([CARDS[0], full], 1) == [full]
-    assert foreground_lease.prefer_unleased([CARDS[0], full], 2) == [CARDS[0], full]
+    assert foreground_lease.prefer_free([CARDS[0], full], 1) == CARDS[:1]
+    lease = foreground_lease.take_leases(SessionCards(CARDS[:1]), None)
+    assert foreground_lease.prefer_free([CARDS[0], full], 1) == [full]
+    assert foreground_lease.prefer_free([CARDS[0], full], 2) == [CARDS[0], full]
     lease.close()
-    assert foreground_lease.take_leases([], None).fds == ()
+    assert foreground_lease.take_leases(SessionCards(), None).fds == ()

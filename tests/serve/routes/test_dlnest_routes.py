@@ -36,7 +36,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     },
     "continue_train": {
         "checkpoint_ID": -1, "memory_consumption": -1, "CPU": False, "DDP": False, "multi_GPU": False,
-        "description": "",
+        "description": "", "overrides": (),
     },
     "analyze": {"script_path": "", "checkpoint_ID": -1, "memory_consumption": -1, "CPU": False},
     "run_exp": {},

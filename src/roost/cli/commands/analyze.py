@@ -13,6 +13,7 @@ from roost.base.errors import UsageError
 from roost.cli import analysis_value, terminal
 from roost.cli.options.checkpoint_option import checkpoint_option
 from roost.cli.options.device_option import device_options, take_device
+from roost.cli.options.rank_options import CARD_MEMORY, take_card_memory
 from roost.cli.options.trust_option import trust_option
 
 _MAX_NONFINITE = 10
@@ -27,6 +28,7 @@ _MAX_NONFINITE = 10
 @checkpoint_option("The checkpoint to load")
 @click.option("--untrained", is_flag=True, help="Use the weights as the Runner builds them, before training.")
 @device_options("auto", verb="run the script")
+@CARD_MEMORY
 @trust_option
 @click.option(
     "--project", type=click.Path(path_type=Path), help="The current path of the project, to find its data."
@@ -53,6 +55,7 @@ def command(package: Path | None, record: Path | None, as_json: bool, **options:
     from roost.operations.models.analyze import AnalyzeRequest, analyze, outcome
 
     device = take_device(options) or "auto"
+    options["memory_mb"] = take_card_memory(options, device=device)
     started = analyze(
         AnalyzeRequest(package=package or record, device=device, command=sys.argv, **options)  # type: ignore[arg-type]
     )

@@ -32,7 +32,7 @@ _CONFIRM_ABOVE = 1000
 
 _FORM_OPTIONS = {
     "config": "-c", "project": "--project", "tuning": "-f", "name": "--name", "check": "--check",
-    "force": "--force", "trust": "--trust",
+    "force": "--force", "trust": "--trust", "no_save": "-ns", "use_description": "-sd",
 }  # fmt: skip
 """The options that not all of the three forms (new run, continue, command) have."""
 
@@ -63,6 +63,8 @@ class _SubmitCommand(ConfigCommand):
 @config_options
 @click.option("-d", "--description", help="A short text about the task.")
 @click.option("--name", help="The package's name; of a sweep, its name and the prefix of its packages.")
+@click.option("-ns", "no_save", is_flag=True, help="Name the package NOSAVE: a trial that can be deleted.")
+@click.option("-sd", "use_description", is_flag=True, help="Name the package by its description.")
 @task_options
 @click.option("--check", is_flag=True, help="Run roost check first; of a sweep, for all values except seeds.")
 @click.option("--force", is_flag=True, help="With continue: even if config or code differ.")
@@ -107,7 +109,7 @@ def _submit(
     _require_no_dependency(options["description"])
     requested, overrides = take_task_options(options)
     if typed is not None:
-        _require_absent(options, ["config", "project", "tuning", "check", "force", "trust"], "a command")
+        _require_absent(options, [name for name in _FORM_OPTIONS if name != "name"], "a command")
         if arguments or not typed:
             what = f"{arguments[0]!r} is written before --" if arguments else "no command is given after --"
             raise UsageError(what, fix="type `roost submit --gpus 1 -- python train.py`")
@@ -123,6 +125,7 @@ def _submit(
     _require_absent(options, ["force", "trust"], "a new run")
     from roost.cli.commands.run import config_and_overrides
     from roost.operations.queue.submit import SubmitRequest, submit
+    from roost.package import package_name
 
     if given := options["config"] or next(iter(arguments), None):
         _require_no_command(Path(given), arguments)
@@ -133,7 +136,13 @@ def _submit(
         tuning=options["tuning"],
         overrides=(*own, *overrides),
         description=options["description"],
-        name=options["name"],
+        name=package_name.requested_name(
+            options["name"],
+            options["description"],
+            no_save=options["no_save"],
+            use_description=options["use_description"],
+        ),
+        with_suffix=options["no_save"] or options["use_description"],
         options=requested,
         command=sys.argv,
     )
@@ -201,7 +210,8 @@ def _require_no_dependency(description: str | None) -> None:
 
 
 def _submit_continue(arguments: tuple[str, ...], options: dict[str, Any], requested: TaskOptions) -> NewTasks:
-    _require_absent(options, ["config", "tuning", "name", "check"], "continue")
+    of_new_runs = ["config", "tuning", "name", "no_save", "use_description", "check"]
+    _require_absent(options, of_new_runs, "continue")
     package, overrides = package_and_overrides(arguments, example="roost submit continue runs/NAME")
     from roost.operations.lifecycle.continue_ import ContinueRequest
     from roost.operations.queue.submit import submit_continue

@@ -40,6 +40,13 @@ _TIME_LIMIT = click.option(
     metavar="TIME",
     help="Save and stop within this time, e.g. 11h30m; short for limits.wall_time.",
 )
+CARD_MEMORY = click.option(
+    "-m",
+    "memory",
+    metavar="MB",
+    help="Memory that it takes of each card: 8000, or 8GB; others can share the card.",
+)
+"""To be read by `take_card_memory`."""
 _OPTIONS = (
     click.option(
         "--devices",
@@ -47,6 +54,7 @@ _OPTIONS = (
         help="How many GPUs, or which ones; one process per GPU. With -CPU: how many processes.",
     ),
     *_STRATEGY,
+    CARD_MEMORY,
     click.option("--cpus", type=click.IntRange(1), metavar="N", help="CPU cores for the run; default: all."),
     click.option(
         "--host-memory",
@@ -95,6 +103,7 @@ def take_ranks(options: dict[str, Any], *, device: str | None) -> RankRequest:
 
     strategy = take_strategy(options, device=device)
     return RankRequest(
+        memory_mb=take_card_memory(options, device=device),
         devices=_parse_devices(options.pop("devices")),
         strategy=strategy,
         num_nodes=options.pop("num_nodes"),
@@ -103,6 +112,32 @@ def take_ranks(options: dict[str, Any], *, device: str | None) -> RankRequest:
         rendezvous=options.pop("rendezvous"),
         restart=options.pop("restart"),
     )
+
+
+def take_card_memory(options: dict[str, Any], *, device: str | None) -> int | None:
+    """Removes ``-m`` from a command's options and returns it in MB; None if it was not given.
+
+    Raises:
+        UsageError: It is no size, or the device is the CPU.
+    """
+    text: str | None = options.pop("memory")
+    if text is None:
+        return None
+    if "=" in text:
+        raise overrides_of_hydra(text)
+    if device == "cpu":
+        fix = "leave out one; --host-memory limits the memory of the machine"
+        raise UsageError("-m is the memory of a card, and -CPU uses none", received=f"-m {text}", fix=fix)
+    from roost.base.text.byte_sizes import parse_memory
+    from roost.devices.resource_request import MIN_CARD_MEMORY_MB
+
+    return parse_memory(text, setting="-m", min_mb=MIN_CARD_MEMORY_MB)
+
+
+def overrides_of_hydra(text: str) -> UsageError:
+    """Returns the error for overrides after ``-m``, which makes a sweep in Hydra."""
+    fix = f"leave out -m: several values are a sweep: `roost submit CONFIG {text}`"
+    return UsageError("is the memory of a card here", setting="-m", received=text, fix=fix)
 
 
 def _parse_host_memory(text: str | None) -> int | None:

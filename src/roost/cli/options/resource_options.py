@@ -10,7 +10,12 @@ import msgspec
 
 from roost.base.errors import UsageError
 from roost.base.text.byte_sizes import parse_memory
-from roost.cli.options.rank_options import parse_time_limit, strategy_options, take_strategy
+from roost.cli.options.rank_options import (
+    overrides_of_hydra,
+    parse_time_limit,
+    strategy_options,
+    take_strategy,
+)
 from roost.devices.resource_request import (
     MIN_CARD_MEMORY_MB,
     MIN_HOST_MEMORY_MB,
@@ -102,8 +107,7 @@ def take_task_options(options: dict[str, Any]) -> tuple[TaskOptions, tuple[str, 
     if cpu:
         values["gpus"] = 0
     if "=" in (values["memory_mb"] or ""):  # -m of Hydra
-        fix = f"leave out -m: several values are a sweep: `roost submit CONFIG {values['memory_mb']}`"
-        raise UsageError("is the memory of a card here", setting="-m", received=values["memory_mb"], fix=fix)
+        raise overrides_of_hydra(values["memory_mb"])
     for name, least_mb in _MEMORY_OPTIONS.items():
         if "=" in (values[name] or ""):
             raise UsageError(

@@ -112,7 +112,7 @@ def debug(request: DebugRequest) -> DebugProgram:
     )
     visit_json = msgspec.json.encode(visit).decode()
     session_cards = foreground_lease.choose_one_card(device)
-    leases = foreground_lease.take_leases(session_cards.cards, package.path)
+    leases = foreground_lease.take_leases(session_cards, package.path)
     env = worker_environment(cpu=device == "cpu", cards=session_cards.ids)
     return DebugProgram(
         [sys.executable, "-P", "-m", "roost.worker", str(package.path), TaskKind.DEBUG, visit_json],

@@ -52,13 +52,13 @@ def join(package: Path | str) -> StartedSession:
     settings = package_schema.checked_settings(opened, preconditions.project_folder(opened, None))
     cards, ends = rank_layout.cards_of_this_machine(request, settings), deadline_of(settings.limits)
     session_cards = foreground_lease.cards_of_session(SessionRequest.from_json({**request, "cards": cards}))
-    foreground_lease.require_unleased(session_cards.cards)
+    foreground_lease.require_free(session_cards)
     own = rank_layout.rank_environments(request, settings)[0]
     task = str(session.number)
     launched = multi_node.torchrun_launch(request, own, token=str(request.token), is_host=False)
     running = _claim_node(opened, session.number, request.num_nodes)
     try:
-        with closing(foreground_lease.take_leases(session_cards.cards, opened.path)) as leases:
+        with closing(foreground_lease.take_leases(session_cards, opened.path)) as leases:
             process = start_worker(
                 running,
                 task,

@@ -89,7 +89,9 @@ def run(request: RunRequest) -> StartedSession:
             where=plan.root,
             fix="leave out --iter to begin it",
         )
-    name = _package_name(request, plan.description)
+    name = package_name.requested_name(
+        request.name, plan.description, no_save=request.no_save, use_description=request.use_description
+    )
     if request.name is None:
         return _begin_new(request, plan, name)
     plan.require_writable()
@@ -111,20 +113,6 @@ def _require_saves(request: RunRequest, plan: TrainingDraft) -> None:
             where=plan.config.where("step_mode"),
             fix="leave out --initialize, or set step_mode: eager",
         )
-
-
-def _package_name(request: RunRequest, description: str | None) -> str | None:
-    if request.name is not None:
-        if request.no_save or request.use_description:
-            raise UsageError("--name gives the name already", fix="leave out -ns and -sd")
-        return package_name.checked_name(request.name)
-    if request.no_save:
-        return "NOSAVE"
-    if not request.use_description:
-        return None
-    if not description:
-        raise UsageError("-sd names the package by its description, which is missing", fix="add -d TEXT")
-    return package_name.folder_name(description)
 
 
 @contextmanager

@@ -40,6 +40,8 @@ class AnalyzeRequest:
     """Read pickles of the checkpoint that are not signed with the key of this user."""
     device: str = "auto"
     """auto, cpu, cuda, mps or xpu."""
+    memory_mb: int | None = None
+    """The memory that it takes of its card, in MB; None: the whole card."""
     project: Path | None = None
     """The folder of the project now; None: its recorded folder."""
     out: Path | None = None
@@ -72,7 +74,7 @@ def analyze(request: AnalyzeRequest) -> StartedSession:
     notes += preconditions.check_checkpoints(package, checkpoint, untrained=request.untrained)
     settings = package_schema.checked_settings(package, project)
     notes += _broken_link_notes(package, project, renew=request.project is not None)
-    session_cards = choose_one_card(request.device)
+    session_cards = choose_one_card(request.device, request.memory_mb)
     place = analysis_folder.create(analysis_folder.analyses_root(package, request.out))
     started = _start(package, place, request, checkpoint, found, project, settings, session_cards)
     started.notes = [*notes, *session_cards.notes]

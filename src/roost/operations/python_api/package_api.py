@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import msgspec
 
-from roost.base.errors import ConfigError, NotFound, Refused, RoostError
+from roost.base.errors import ConfigError, NotFound, Refused, RoostError, UsageError
 from roost.base.text.suggestions import did_you_mean
 from roost.config import layers
 from roost.config.layers import Config, Contract, Layer
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from roost.project.contract import Runner
+
+
+_NEWEST = -1
+"""The newest checkpoint, where a checkpoint is named by its id; as in DLNest."""
 
 
 class MetricCurve(NamedTuple):
@@ -74,6 +78,7 @@ class Package(stored.PackageFolder):
         description: str | None = None,
         copy: bool = True,
         project: Path | str | None = None,
+        tuning: Path | str | None = None,
     ) -> Self:
         """Creates a package. Nothing is ever overwritten: an existing name gets a suffix.
 
@@ -85,6 +90,7 @@ class Package(stored.PackageFolder):
             name: The name of the folder; None: the time.
             description: A few words, written as the name of a marker file.
             copy: Whether to copy the project's folder, as `roost run` does.
+            tuning: A second config file, whose values override those of ``config``, which must be a file.
             project: The project's folder; None: that of a config that names a Runner, as `roost run` finds
                 it; of any other the config's folder.
 
@@ -96,7 +102,7 @@ class Package(stored.PackageFolder):
         """
         if name is not None:
             package_name.checked_name(name, setting="name")
-        prepared = _draft(config, _path(project), _path(root), description, copy)
+        prepared = _draft(config, _path(tuning), _path(project), _path(root), description, copy)
         notes = prepared.notes(is_check=False)
         made = cls(prepared.create(name, command=sys.argv).path)
         for line in notes:
@@ -197,7 +203,7 @@ class Package(stored.PackageFolder):
         warning is issued and the one before it is returned.
 
         Args:
-            id: The checkpoint; None: the newest of the run's lineage.
+            id: The checkpoint; None or -1: the newest of the run's lineage.
             device: The device of the tensors: cpu, cuda, cuda:1, auto, … Tied tensors stay tied.
 
         Raises:
@@ -213,7 +219,7 @@ class Package(stored.PackageFolder):
         def read(path: Path) -> dict[str, Any]:
             return checkpoint.read(path, device=where)[1]
 
-        if id is not None:
+        if id not in (None, _NEWEST):
             return _unwrap_state(read(store.path(id)))
         found, said = store.newest_readable(read)
         for line in said:
@@ -365,16 +371,20 @@ def _path(given: Path | str | None) -> Path | None:
 
 def _draft(
     config: Path | str | Mapping[str, Any],
+    tuning: Path | None,
     project: Path | None,
     root: Path | None,
     description: str | None,
     copy: bool,
 ) -> PackageDraft:
     if isinstance(config, Mapping):
+        if tuning is not None:
+            fix = "give a config file, or merge the two mappings"
+            raise UsageError("overrides a config file", setting="tuning", received=str(tuning), fix=fix)
         values = _plain(config)
         made = Config(Path.cwd() / "settings", values, [], (Layer("given from Python", values),))
         return prepare_python(made, copy=False, project=project, root=root, description=description)
-    loaded = layers.load(config)
+    loaded = layers.load(config, tuning=tuning)
     if copy and loaded.contract is Contract.NATIVE and loaded.values.get("runner") is not None:
         return prepare_training(loaded, project=project, root=root, description=description)
     return prepare_python(loaded, copy=copy, project=project, root=root, description=description)

@@ -1,5 +1,4 @@
-"""The cards of a session at a terminal, and their leases: whole cards, because its memory use is not
-declared."""
+"""The cards of a session at a terminal, and their leases: whole cards, unless it declares its memory use."""
 
 from __future__ import annotations
 
@@ -14,6 +13,8 @@ from roost.base.text.word_list import join_names
 from roost.devices import device_types, inventory, lease, visible_cards
 from roost.devices.card import Card
 from roost.devices.lease import CardsBusy, LeaseHolder, Leases
+from roost.lab.policy.card_capacity import spare_mb
+from roost.lab.policy.policy_state import Rules
 from roost.package.session_schema import SessionRequest
 
 
@@ -25,6 +26,8 @@ class SessionCards(NamedTuple):
     """Notes for the user."""
     hide_others: bool = False
     """Whether the session must see only these cards, because otherwise it would take others."""
+    memory_mb: int | None = None
+    """The memory of each card that the session takes, in MB; None: whole cards."""
 
     @property
     def ids(self) -> list[str] | None:
@@ -43,7 +46,7 @@ def cards_of_session(request: SessionRequest) -> SessionCards:
     Raises:
         RoostError: As `roost.devices.visible_cards.cards`, if GPUs were requested.
     """
-    found, chosen = _usable_cards(request.device), request.cards
+    found, chosen = _usable_cards(request.device, request.reserved_mb), request.cards
     if chosen is not None:
         return found._replace(cards=[card for card in found.cards if card.id in chosen])
     return _first_or_free(found, request.ranks)
@@ -54,36 +57,37 @@ def _first_or_free(found: SessionCards, count: int) -> SessionCards:
     free."""
     first = found._replace(cards=found.cards[:count])
     try:
-        require_unleased(first.cards)
+        require_free(first)
     except CardsBusy as busy:
-        free = lease.unleased_cards(found.cards)
+        free = _free_cards(found.cards, found.memory_mb)
         if len(free) < count:
             return first
         chosen = visible_cards.most_free(free, count)
         taken = join_names([f"GPU {card.number}" for card in first.cards if card.id in busy.leases])
         other = join_names([f"GPU {card.number}" for card in chosen])
         note = f"another process holds {taken}: uses {other}, and sees no other GPU"
-        return SessionCards(chosen, [*found.notes, note], hide_others=True)
+        return SessionCards(chosen, [*found.notes, note], hide_others=True, memory_mb=found.memory_mb)
     return first
 
 
-def choose_one_card(device: str) -> SessionCards:
-    """Returns the card for a worker that needs only one, such as a check or an analysis: an unleased one if
-    there is any.
+def choose_one_card(device: str, memory_mb: int | None = None) -> SessionCards:
+    """Returns the card for a worker that needs only one, such as a check or an analysis: a free one if there
+    is any.
 
     Args:
         device: auto, cpu, cuda, mps or xpu.
+        memory_mb: The memory that it takes, in MB; None: the whole card.
 
     Raises:
         CardsBusy: Other processes hold all of them.
-        RoostError: As `cards_of_session` and `require_unleased`.
+        RoostError: As `cards_of_session` and `require_free`.
     """
-    found = _usable_cards(device)
+    found = _usable_cards(device, memory_mb)
     if not found.cards:
         return found
-    chosen = found._replace(cards=prefer_unleased(found.cards, 1))
+    chosen = found._replace(cards=prefer_free(found.cards, 1, memory_mb))
     try:
-        require_unleased(chosen.cards)
+        require_free(chosen)
     except CardsBusy as busy:
         raise CardsBusy(
             busy.message, leases=busy.leases, fix="wait, or compute on the CPU with -CPU"
@@ -91,56 +95,78 @@ def choose_one_card(device: str) -> SessionCards:
     return chosen
 
 
-def _usable_cards(device: object) -> SessionCards:
+def _usable_cards(device: object, memory_mb: int | None) -> SessionCards:
     """Returns the cards that torch, or a simulation, can use."""
     if not device_types.may_use_cards(device):
         return SessionCards()
     if not (inventory.is_simulated() or visible_cards.torch_can_compute()):
         return SessionCards()
     try:
-        return SessionCards(visible_cards.cards())
+        return SessionCards(visible_cards.cards(), memory_mb=memory_mb)
     except Refused as error:
         if device == device_types.CARDS:
             raise
         return SessionCards(notes=[f"this session takes no lease of a GPU: {error.message}"])
 
 
-def require_unleased(cards: Sequence[Card]) -> None:
-    """Checks, before anything is made for a session, that no other process holds its cards.
+def require_free(session_cards: SessionCards) -> None:
+    """Checks, before anything is made for a session, that other processes leave it its cards.
 
     Raises:
         CardsBusy: Another process holds one.
         Refused: As `roost.devices.lease.take`.
     """
-    take_leases(cards, None).close()
+    take_leases(session_cards, None).close()
 
 
-def take_leases(cards: Sequence[Card], package: Path | None) -> Leases:
-    """Takes the leases of a session, whole cards; none without cards. The supervisor gets copies of the
-    descriptors; the caller then closes its own.
+def take_leases(session_cards: SessionCards, package: Path | None) -> Leases:
+    """Takes the leases of a session; none without cards. The supervisor gets copies of the descriptors; the
+    caller then closes its own.
 
     Args:
-        cards: The cards of the session.
+        session_cards: The cards of the session.
         package: The package that other users see as the holder.
 
     Raises:
         CardsBusy: Another process holds one.
         Refused: As `roost.devices.lease.take`.
     """
+    cards = session_cards.cards
     if not cards:
         return Leases("", ())
     try:
         under = os.environ.get(LEASE_VARIABLE, "")
         return lease.take(
-            cards, None, LeaseHolder.this_process(package=str(package or "")), parent_token=under
+            cards,
+            session_cards.memory_mb,
+            LeaseHolder.this_process(package=str(package or "")),
+            parent_token=under,
+            reserve_mb=_reserve_mb(cards, session_cards.memory_mb),
         )
     except CardsBusy as busy:
         fix = "wait, or queue it with `roost submit`, or compute on the CPU with -CPU"
         raise CardsBusy(busy.message, leases=busy.leases, fix=fix) from None
 
 
-def prefer_unleased(found: Sequence[Card], count: int) -> list[Card]:
-    """Returns ``count`` of the cards: unleased ones if there are enough, and among the candidates those with
-    the most free memory."""
-    free = lease.unleased_cards(found)
+def prefer_free(found: Sequence[Card], count: int, memory_mb: int | None = None) -> list[Card]:
+    """Returns ``count`` of the cards: free ones if there are enough, and among the candidates those with the
+    most free memory.
+
+    Args:
+        found: The cards to choose from.
+        count: How many.
+        memory_mb: The memory of each that must be free of leases, in MB; None: the whole card.
+    """
+    free = _free_cards(found, memory_mb)
     return visible_cards.most_free(free if len(free) >= count else found, count)
+
+
+def _free_cards(found: Sequence[Card], memory_mb: int | None) -> list[Card]:
+    if memory_mb is None:
+        return lease.unleased_cards(found)
+    return lease.cards_with_capacity(found, memory_mb, reserve_mb=_reserve_mb(found, memory_mb))
+
+
+def _reserve_mb(cards: Sequence[Card], memory_mb: int | None) -> int:
+    """Returns the memory of a shared card that no session takes, as the lab leaves it."""
+    return 0 if memory_mb is None else max((spare_mb(card, Rules()) for card in cards), default=0)

@@ -66,7 +66,7 @@ def start_package_worker(
         record=place / analysis_folder.RECORD,
         output=place / analysis_folder.OUTPUT,
     )
-    with closing(foreground_lease.take_leases(session_cards.cards, package.path)) as leases:
+    with closing(foreground_lease.take_leases(session_cards, package.path)) as leases:
         process = start_worker(
             running,
             str(place),

@@ -98,7 +98,7 @@ def _start(
         }
     )
     running = dataclasses.replace(running_session(package, number), lock=None)  # that of ``place`` is held
-    with closing(foreground_lease.take_leases(session_cards.cards, plan.project)) as leases:
+    with closing(foreground_lease.take_leases(session_cards, plan.project)) as leases:
         process = start_worker(
             running,
             task,

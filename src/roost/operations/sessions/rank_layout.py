@@ -23,7 +23,7 @@ from roost.config.settings import Settings, Where
 from roost.devices import device_types, inventory, visible_cards
 from roost.devices.card import Card
 from roost.devices.resource_request import TaskOptions
-from roost.operations.sessions.foreground_lease import prefer_unleased
+from roost.operations.sessions.foreground_lease import prefer_free
 from roost.package import sessions
 from roost.package.kinds import PackageKind
 from roost.package.package import PackageFolder
@@ -48,6 +48,8 @@ class RankRequest:
     """The number of machines that train together."""
     rendezvous: str | None = None
     """HOST:PORT of the rendezvous: the first machine, and a port that is free there."""
+    memory_mb: int | None = None
+    """The memory of each card that the session takes, in MB; None: whole cards."""
     cores: int | None = None
     """The CPU cores of the session; None: all."""
     host_memory_mb: int | None = None
@@ -271,6 +273,8 @@ def _request_fields(
         rendezvous=request.rendezvous,
         restart=request.restart,
     )
+    if request.memory_mb is not None:
+        found.reserved_mb = request.memory_mb
     if request.cores is not None:
         found.cores = request.cores
     if request.host_memory_mb is not None:
@@ -364,7 +368,7 @@ def _choose_cards(choice: _LayoutChoice, found: Sequence[Card]) -> list[Card]:
     if count > number:
         what = f"only {number} GPU{'s' * (number != 1)} {'is' if number == 1 else 'are'} visible: {here}"
         raise choice.refused(what, _too_few_fix(number))
-    return prefer_unleased(found, count)
+    return prefer_free(found, count, choice.ranks.memory_mb)
 
 
 def _too_few_fix(number: int) -> str:

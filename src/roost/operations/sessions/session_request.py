@@ -78,7 +78,7 @@ def require_startable(request: SessionRequest, settings: RunSettings) -> Session
     if request.num_nodes > 1:
         multi_node.require_rendezvous(request)
     session_cards = foreground_lease.cards_of_session(request)
-    foreground_lease.require_unleased(session_cards.cards)
+    foreground_lease.require_free(session_cards)
     return session_cards
 
 
@@ -135,7 +135,7 @@ def start_session(
     deadline = deadline_of(settings.limits)
     deadline.notes.extend(session_cards.notes)
     cards = session_cards.ids if session_cards.hide_others else request.cards
-    with closing(foreground_lease.take_leases(session_cards.cards, package.path)) as leases:
+    with closing(foreground_lease.take_leases(session_cards, package.path)) as leases:
         return _start_with_leases(package, lock_fd, request, settings, deadline, leases, cards)
 
 

@@ -66,18 +66,14 @@ def requested_name(description: str, *, no_save: bool, use_description: bool) ->
     Raises:
         UsageError: The package is to be named by the description, which is empty.
     """
-    if no_save:
-        return "NOSAVE"
-    if not use_description:
-        return None
-    if not description:
+    if use_description and not (no_save or description):
         fix = "give a description"
         raise UsageError(
             "the package is to be named by its description, which is empty",
             setting="use_description",
             fix=fix,
         )
-    return package_name.folder_name(description)
+    return package_name.requested_name(None, description, no_save=no_save, use_description=use_description)
 
 
 def _split_over_cards(asked_mb: int) -> tuple[int, int | None]:

@@ -62,6 +62,9 @@ class ContinueTrain(SharedCardParameters, frozen=True, kw_only=True):
     checkpoint_ID: _CHECKPOINT = -1
     """-1: the newest checkpoint that is not damaged."""
     description: _TEXT = ""
+    overrides: Annotated[tuple[_TEXT, ...], Meta(max_length=256)] = ()
+    """As for `roost continue`, such as ``max_epochs=20``: a finished run trains longer. DLNest has no such
+    field."""
 
 
 class AnalyzePackage(RequestParameters, frozen=True, kw_only=True):
@@ -161,6 +164,7 @@ def _continue_train(parameters: ContinueTrain) -> _Answer:
         package=task_resources.absolute_path(parameters.record_path, "record_path"),
         checkpoint=parameters.checkpoint_ID if parameters.checkpoint_ID >= 0 else None,
         description=parameters.description or None,
+        overrides=parameters.overrides,
         command=["POST", "/continue_train"],
     )
     return _to_submitted(submit_continue(request, card_sharing.task_options(parameters)))
