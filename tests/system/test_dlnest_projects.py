@@ -174,7 +174,7 @@ def test_kills_at_random(tmp_path: Path, name: str) -> None:
     chance, kills, runs = random.Random(0), 0, 0
     config = project(tmp_path, name)
     expected = loops.fingerprint(trained(config, SLOW, name="whole"))
-    while kills < 25:
+    while kills < 50:
         runs += 1
         started = start(config, SLOW, "roost.checkpoint.every=4", name=f"cut{runs}")
         while exact.kill_when(started, exact.random_moment(chance, last_step=30)):

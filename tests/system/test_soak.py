@@ -26,6 +26,12 @@ def test_kills_of_ranks(ranks: str, strategy: str, saves: list[str]) -> None:
     soak("--kills", "200", "--every", "--ranks", ranks, "--strategy", strategy, *saves)
 
 
-def soak(*options: str) -> None:
-    script = Path(__file__).with_name("soak_resume.py")
-    assert subprocess.run([sys.executable, str(script), *options]).returncode == 0
+@pytest.mark.soak
+@pytest.mark.timeout(0)
+def test_kills_of_a_project_of_dlnest() -> None:
+    soak("--kills", "400", script="soak_dlnest.py")
+
+
+def soak(*options: str, script: str = "soak_resume.py") -> None:
+    path = Path(__file__).with_name(script)
+    assert subprocess.run([sys.executable, str(path), *options]).returncode == 0
