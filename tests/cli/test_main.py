@@ -115,7 +115,7 @@ def test_version() -> None:
         (["run", "--nonsense"], 2, "--nonsense"),
         (["continue"], 2, "package"),
         (["new"], 2, "folder"),
-        (["plot", "x", "y"], 2, "-o"),
+        (["plot", "x", "y"], 3, "'x'"),
         (["run", "nowhere.yaml"], 3, "nowhere.yaml"),
         (["run", "-c", "nowhere.yaml"], 3, "nowhere.yaml"),
         (["continue", "nowhere"], 3, "nowhere"),

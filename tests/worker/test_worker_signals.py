@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -54,7 +55,7 @@ def test_a_process_that_the_project_forks_dies_of_it(own_signals: None) -> None:
     stop.attach(target)
     context = multiprocessing.get_context("fork")
     ready = context.Event()
-    child = context.Process(target=lambda: (ready.set(), signal.pause()))
+    child = context.Process(target=lambda: (ready.set(), [time.sleep(0.01) for _ in range(6000)]))
     child.start()
     assert ready.wait(10)  # Python forgets a signal that comes while it forks
     child.terminate()
