@@ -152,11 +152,11 @@ def test_a_creation_that_was_killed_is_no_package(tmp_path: Path) -> None:
     assert PackageFolder.create(tmp_path / "runs", name="one", values={}).path.name == "one-6"
 
 
-def test_a_file_that_vanishes_while_it_is_copied_leaves_no_package(tmp_path: Path) -> None:
+def test_a_file_of_the_config_that_vanishes_while_it_is_copied_leaves_no_package(tmp_path: Path) -> None:
     project = tmp_path / "project"
     project.mkdir()
     (project / "a.py").touch()
-    selection = snapshot.select(project)
+    selection = snapshot.select(project, named=[project / "a.py"])
     (project / "a.py").unlink()
     with pytest.raises(FileNotFoundError, match=r"a\.py"):
         PackageFolder.create(tmp_path / "runs", values={}, selection=selection)
