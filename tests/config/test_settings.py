@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from roost.base.errors import ConfigError
-from roost.config.layers import load, merge
+from roost.config.layers import load
 from roost.config.settings import (
     Settings,
     allowed_values,
@@ -18,6 +18,7 @@ from roost.config.settings import (
     parse_settings,
     parse_state_settings,
 )
+from roost.config.values.nested_values import merge
 from tests.messages import Messages
 
 NEEDED: dict[str, Any] = {

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from roost.base.errors import ConfigError
-from roost.config import layers
+from roost.config.values import nested_values
 from roost.package import lineage
 from roost.package.package import PackageFolder
 from roost.package.results.skipped_steps import NAME, SkippedStep, append
@@ -45,7 +45,7 @@ def test_an_unreadable_request_has_no_ancestry(tmp_path: Path, parent: dict[str,
 
 
 def test_changes_are_kept_with_both_values() -> None:
-    found = layers.differences({"a": 1, "b": None, "gone": 2}, {"a": 1.5, "b": None, "new": [1]})
+    found = nested_values.differences({"a": 1, "b": None, "gone": 2}, {"a": 1.5, "b": None, "new": [1]})
     kept = lineage.setting_changes(found)
     assert [str(one) for one in kept] == ["a: 1 -> 1.5", "gone: 2 -> (not set)", "new: (not set) -> [1]"]
 
@@ -100,7 +100,7 @@ def test_history_is_that_of_the_checkpoint_not_of_the_branch_that_came_later(tmp
 def test_what_the_state_of_an_optimizer_cannot_become(
     old: Any, new: Any, setting: str, facts: list[str], messages: Messages
 ) -> None:
-    found = layers.differences(
+    found = nested_values.differences(
         {"optimizers": {"main": {"lr": 1, **old}}}, {"optimizers": {"main": {"lr": 2, **new}}}
     )
     with pytest.raises(ConfigError) as refused:
@@ -114,12 +114,12 @@ def test_what_it_can_become() -> None:
     old, new = (
         {"optimizers": {"main": {"lr": lr, "groups": one}}} for lr, one in zip((1, 2), groups, strict=True)
     )
-    lineage.require_loadable(layers.differences(old, new))
+    lineage.require_loadable(nested_values.differences(old, new))
 
 
 def test_another_optimizer_has_no_state(messages: Messages) -> None:
     one = {"class": "A", "lr": 1}
-    found = layers.differences({"optimizers": {"d": one}}, {"optimizers": {"d": one, "g": one}})
+    found = nested_values.differences({"optimizers": {"d": one}}, {"optimizers": {"d": one, "g": one}})
     with pytest.raises(ConfigError) as refused:
         lineage.require_loadable(found)
     messages.check(refused.value)

@@ -6,6 +6,7 @@ sections: the structs of the sections
 step_modes: the step modes and their consequences
 section_schema: reading structs from values; keys, defaults and help of a struct
 dlnest: configs of DLNest's contract
+values: nested dicts of settings, and the overrides of a command line
 layers: files and overrides, merged in layers, with the origin of each setting
 interpolation: ``${...}`` in settings
 project_folder: the folder of the code of a config

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from enum import StrEnum
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
@@ -24,6 +25,14 @@ _Threads = Annotated[int, Meta(ge=1, le=1024)]
 Description = Annotated[str | None, help_text("short description of the run")]
 SaveRoot = Annotated[str, help_text("folder in which packages are made, relative to the project")]
 Checkpointing = Annotated[CheckpointSettings, help_text("when to save and what to keep")]
+
+
+class Contract(StrEnum):
+    """The contract of a config: which of its keys are roost's."""
+
+    NATIVE = "native"
+    DLNEST = "dlnest"
+    """DLNest's: every key is the user's, except those of the section ``roost``."""
 
 
 class ExecutionSettings(Struct, frozen=True, kw_only=True):

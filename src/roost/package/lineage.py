@@ -9,8 +9,8 @@ import msgspec
 from msgspec import UNSET
 
 from roost.base.errors import ConfigError
-from roost.config import layers
-from roost.config.layers import ConfigDifference
+from roost.config.values import nested_values
+from roost.config.values.nested_values import ABSENT, ConfigDifference
 from roost.package import records, resume_gate
 from roost.package.checkpoints.checkpoint import Manifest
 from roost.package.package import PackageFolder
@@ -33,7 +33,7 @@ class SettingChange(msgspec.Struct, frozen=True, kw_only=True):
     new: Any = UNSET
 
     def __str__(self) -> str:
-        old, new = (layers.ABSENT if value is UNSET else value for value in (self.old, self.new))
+        old, new = (ABSENT if value is UNSET else value for value in (self.old, self.new))
         return resume_gate.format_difference(ConfigDifference(self.key, old, new))
 
 
@@ -101,7 +101,7 @@ def settings_changed_since(package: PackageFolder, manifest: Manifest) -> list[s
     `roost.package.resume_gate`).
     """
     then, now = package.settings(until=manifest.session), package.settings()
-    found = [one.key for one in layers.differences(then, now) if one.key.startswith("optimizers.")]
+    found = [one.key for one in nested_values.differences(then, now) if one.key.startswith("optimizers.")]
     return [*(changed_settings(package) if manifest.session == INHERITED_SESSION else []), *found]
 
 
@@ -109,7 +109,7 @@ def setting_changes(differences: Iterable[ConfigDifference]) -> list[SettingChan
     """Returns differences of settings in the form that a package stores."""
 
     def kept(value: Any) -> Any:
-        return UNSET if value is layers.ABSENT else value
+        return UNSET if value is ABSENT else value
 
     return [SettingChange(key=one.key, old=kept(one.old), new=kept(one.new)) for one in differences]
 
@@ -135,11 +135,9 @@ def require_loadable(differences: Iterable[ConfigDifference]) -> None:
         name, _, key = rest.partition(".")
         if section != "optimizers" or not _is_fixed(key, one):
             continue
-        if one.old is layers.ABSENT or one.new is layers.ABSENT:
-            message = (
-                f"the checkpoint has the state of {'no' if one.old is layers.ABSENT else 'an'} optimizer"
-            )
-            message += f" {name!r}"
+        if one.old is ABSENT or one.new is ABSENT:
+            article = "no" if one.old is ABSENT else "an"
+            message = f"the checkpoint has the state of {article} optimizer {name!r}"
         else:
             message = f"the checkpoint has the state of {one.old}, which does not fit another optimizer"
         fix = "leave it as it is, or start a new run with `roost run`"
@@ -160,4 +158,4 @@ def _patterns(groups: object) -> list[object]:
 
 
 def _received(value: object) -> object:
-    return None if value is layers.ABSENT else value
+    return None if value is ABSENT else value

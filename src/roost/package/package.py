@@ -358,11 +358,13 @@ def with_overrides(
     Raises:
         ConfigError: An override is not valid.
     """
-    from roost.config import layers  # 25 ms with the YAML reader; a package of a command has no settings
+    # 25 ms with the YAML reader; a package of a command has no settings
+    from roost.config.run_settings import Contract
+    from roost.config.values.overrides import apply_overrides
 
     is_dlnest = PackageKind.of(package.request) is PackageKind.DLNEST
-    contract = layers.Contract.DLNEST if is_dlnest else layers.Contract.NATIVE
-    return layers.apply_overrides(values, overrides, contract)
+    contract = Contract.DLNEST if is_dlnest else Contract.NATIVE
+    return apply_overrides(values, overrides, contract)
 
 
 def _lock_file_error(path: Path) -> RoostError:

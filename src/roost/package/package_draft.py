@@ -13,10 +13,10 @@ from roost.config import interpolation
 from roost.config.dlnest import mail_password
 from roost.config.dlnest.dlnest_settings import parse_dlnest_settings, similar_key_notes
 from roost.config.dlnest.root_folder import find_root
-from roost.config.layers import Config, Contract
+from roost.config.layers import Config
 from roost.config.other_tools import foreign_keys
 from roost.config.project_folder import ProjectFolder, given_folder, named_project, nearest_project
-from roost.config.run_settings import RunSettings
+from roost.config.run_settings import Contract, RunSettings
 from roost.config.settings import Settings, StateSettings, parse_state_settings
 from roost.package import environment, package_name, sessions, snapshot
 from roost.package.dlnest.named_paths import PLACES, find_named

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from roost.base.errors import Refused
-from roost.config import layers
 from roost.config.dlnest.dlnest_settings import CHECKPOINTS, SECTION
-from roost.config.layers import ConfigDifference
+from roost.config.values import nested_values
+from roost.config.values.nested_values import ABSENT, ConfigDifference
 from roost.package import snapshot
 from roost.package.checkpoints import checkpoint
 from roost.package.kinds import PackageKind
@@ -107,7 +107,7 @@ def check(package: PackageFolder, overrides: Iterable[str]) -> ResumeGate:
     """
     before, kind = package.settings(), PackageKind.of(package.request)
     after = with_overrides(package, before, overrides)
-    found = layers.differences(before, after)
+    found = nested_values.differences(before, after)
     if not checkpoint.ids(package.checkpoints):  # nothing so far that the rest must match
         return ResumeGate(safe=found, refused=[], changed_files={}, inexact=[])
     if kind is not PackageKind.DLNEST:
@@ -142,7 +142,7 @@ def format_difference(one: ConfigDifference) -> str:
 
 
 def _format_value(value: Any) -> str:
-    return str(value) if value is layers.ABSENT or isinstance(value, str) else repr(value)
+    return str(value) if value is ABSENT or isinstance(value, str) else repr(value)
 
 
 def _changed_length_reasons(found: Iterable[ConfigDifference], after: Mapping[str, Any]) -> list[str]:

@@ -7,6 +7,7 @@ requests: requests to a trainer: save, validate, visualize, stop
 progress: the position of a run
 end_condition: the end of a run
 events: metrics between the step and the row
+inexact_reasons: why a run cannot be repeated bit for bit
 deadline: when a session with a deadline must begin to end
 
 accelerators: what torch is asked about the device: CPU, CUDA, MPS, XPU

@@ -30,6 +30,7 @@ from roost.train.events import Events
 from roost.train.failures.recovery import Recovery, Rollback
 from roost.train.failures.step_context import StepContext
 from roost.train.hook import CallLists, Hook
+from roost.train.inexact_reasons import InexactReasons
 from roost.train.model.module_state import ModuleState
 from roost.train.optim.weight_average import Average
 from roost.train.progress import Progress
@@ -104,8 +105,7 @@ class Trainer(TrainerRequests):
         self.progress.total_seconds = self.until.seconds or math.inf
         self.calls = CallLists(hooks)
         self.results: dict[str, float] = {}
-        self.inexact: list[str] = []
-        self._printed_inexact: set[str] = set()
+        self._inexact = InexactReasons(ranks)
         self.row: dict[str, float] = {}
         self._last_finite: tuple[int, float] | None = None
         """The newest row of metrics."""
@@ -449,20 +449,16 @@ class Trainer(TrainerRequests):
             if name in self.loaders:
                 self.loaders[name].keep_num_shards(num_shards)
         self.loaders["train"].load_state_dict(state.get("data", {}))
-        # Reasons of earlier sessions need not hold in this one: they are printed in one line, and kept.
-        earlier = [reason for reason in state["inexact"] if reason not in self.inexact]
-        if earlier and self.ranks.is_main:
-            print(f"inexact in earlier sessions: {'; '.join(earlier)}", flush=True)
-        self.inexact = list(dict.fromkeys([*state["inexact"], *self.inexact]))
+        self._inexact.load(state["inexact"])
+
+    @property
+    def inexact(self) -> list[str]:
+        """Why the run cannot be repeated bit for bit; the reasons of earlier sessions first."""
+        return self._inexact.texts
 
     def note_inexact(self, reason: str) -> None:
         """Prints once, and records, why the run cannot be repeated bit for bit."""
-        if reason not in self.inexact:
-            self.inexact.append(reason)
-        if reason not in self._printed_inexact:
-            self._printed_inexact.add(reason)
-            if self.ranks.is_main:
-                print(f"inexact: {reason}", flush=True)
+        self._inexact.note(reason)
 
     @contextmanager
     def _running(self, checkpoint: int | None, resume: bool) -> Iterator[None]:

@@ -12,7 +12,7 @@ from roost.base.config_files import MAX_FILES
 from roost.base.errors import ConfigError, NotFound
 from roost.config import layers
 from roost.config.dlnest.child_files import is_root
-from roost.config.layers import Contract
+from roost.config.run_settings import Contract
 from tests.messages import Messages
 
 

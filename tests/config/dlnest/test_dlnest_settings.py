@@ -19,8 +19,9 @@ from roost.config.dlnest.dlnest_settings import (
     parse_dlnest_settings,
     similar_key_notes,
 )
-from roost.config.layers import Contract
+from roost.config.run_settings import Contract
 from roost.config.sections.checkpoint import CheckpointSettings
+from roost.config.values.overrides import apply_overrides
 from tests.messages import Messages
 
 PROJECT: dict[str, Any] = {
@@ -135,7 +136,7 @@ def test_overrides(tmp_path: Path) -> None:
 
 def test_overrides_of_a_merged_config(tmp_path: Path) -> None:
     values = load(tmp_path).values
-    found = layers.apply_overrides(values, ["anything=1", "roost.max_time=1h"], Contract.DLNEST)
+    found = apply_overrides(values, ["anything=1", "roost.max_time=1h"], Contract.DLNEST)
     assert (found["anything"], found["roost"]["max_time"]) == (1, "1h")
 
 

@@ -13,6 +13,7 @@ from roost.base.errors import ConfigError
 from roost.config import layers, settings
 from roost.config.layers import Config
 from roost.config.other_tools import foreign_keys
+from roost.config.values.overrides import apply_overrides
 from tests.config.other_tools.test_known_tools import CONFIGS
 from tests.messages import Messages
 
@@ -156,7 +157,7 @@ def test_the_command_line_is_answered_alike_with_every_sign(
 
 def test_a_key_of_another_tool_is_added_to_no_package(messages: Messages) -> None:
     def added(values: dict[str, Any], *overrides: str) -> None:
-        foreign_keys.refuse_added(values, layers.apply_overrides(values, overrides))
+        foreign_keys.refuse_added(values, apply_overrides(values, overrides))
 
     for override in ("+num_epochs=3", "+trainer.max_epochs=3", "+hydra={run: {dir: x}}"):
         with pytest.raises(ConfigError) as caught:

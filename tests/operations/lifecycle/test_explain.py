@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from roost.base.errors import ConfigError
-from roost.config.layers import ABSENT
+from roost.config.values.nested_values import ABSENT
 from roost.operations.lifecycle.explain import declared_options, explain, merged_settings
 from tests.dlnest_project import dlnest_project
 from tests.messages import Messages

@@ -14,6 +14,7 @@ from roost.base import durable
 from roost.base.errors import NotFound, Refused
 from roost.config import layers
 from roost.config.dlnest.dlnest_settings import parse_dlnest_settings
+from roost.config.run_settings import Contract
 from roost.operations.lifecycle import new_project as module
 from roost.operations.lifecycle.new_project import TEMPLATES, new_project
 from roost.package.project_preflight import check_settings, named_files
@@ -68,7 +69,7 @@ def test_a_template_of_dlnest_has_its_paths_filled_in(tmp_path: Path, template: 
     project = new_project(tmp_path / 'my "own" project', template=template).path
     loaded = layers.load(project / "root_config.json", tuning=project / "freq_config.json")
     settings = parse_dlnest_settings(loaded.values, where=loaded.where)
-    assert loaded.contract is layers.Contract.DLNEST
+    assert loaded.contract is Contract.DLNEST
     assert (settings.root_file_path, settings.save_root) == (str(project), str(project / "Saves"))
     named = (settings.runner_file_path, settings.dataset_file_path, settings.life_cycle_file_path)
     assert all((project / name).is_file() for name in (*named, *settings.other_file_paths))

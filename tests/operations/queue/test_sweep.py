@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from roost.base.errors import ConfigError, UsageError
-from roost.config import layers
+from roost.config.values.overrides import apply_overrides
 from roost.operations.queue.sweep import covering_combinations, expand, label, varied_keys, with_all_values
 from tests.messages import Messages
 
@@ -111,7 +111,7 @@ def test_the_fix_of_an_error_keeps_all_values(typed: list[str], written: str) ->
     values = {"max_epochs": 1, "optimizers": {"main": {"class": "torch.optim.SGD", "lr": 0.1}}, "seed": 0}
     combination = expand(typed)[0]
     with pytest.raises(ConfigError) as caught:
-        layers.apply_overrides(values, combination)
+        apply_overrides(values, combination)
     error = with_all_values(caught.value, typed, combination)
     assert written in str(error.fix) and error.where == "command line"
     assert error.detail == caught.value.detail

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from roost.config import layers
 from roost.config.dlnest.dlnest_settings import parse_dlnest_settings
+from roost.config.run_settings import Contract
 from roost.serve.routes.dlnest_routes import ROUTES
 from tools.migration_pages.dlnest import PAGE
 
@@ -50,5 +51,5 @@ def test_the_example_is_a_config(tmp_path: Path) -> None:
     (tmp_path / "root_config.json").write_text(text)
     loaded = layers.load(tmp_path / "root_config.json")
     settings = parse_dlnest_settings(loaded.values, where=loaded.where)
-    assert loaded.contract is layers.Contract.DLNEST
+    assert loaded.contract is Contract.DLNEST
     assert (settings.seed, settings.checkpoint.fast) == (3, 2) and loaded.values["seed"] == "a key of yours"

@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from roost.train.model.model_summary import format_shapes, format_table, module_rows, trace_forward
-from tests.messages import Messages
+from roost.train.model.model_summary import format_table, module_rows, trace_forward
 
 
 class Two(nn.Module):
@@ -69,12 +68,3 @@ def test_hooks_are_taken_off_after_an_error() -> None:
     with pytest.raises(ValueError, match="no"):
         trace_forward(module, fails, torch.ones(1, 4))
     assert not any(part._forward_hooks for part in module.modules())
-
-
-def test_shapes_of_nests(messages: Messages) -> None:
-    one = torch.ones(2, 3)
-    said = format_shapes({"x": one, "y": [torch.tensor(1.0)]})
-    assert said.startswith("2x3, ")
-    messages.check(said)
-    assert format_shapes((one, one, one, one)) == "2x3, 2x3, 2x3, …"
-    assert format_shapes("words") == ""

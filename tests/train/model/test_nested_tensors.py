@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from roost.train.model.nested_tensors import nested_tensors
+from roost.train.model.nested_tensors import format_shapes, nested_tensors
+from tests.messages import Messages
 
 
 class Pair(NamedTuple):
@@ -32,3 +33,14 @@ def test_collections_below_the_depth_are_not_searched() -> None:
     assert list(nested_tensors(one, max_depth=0)) == [one]
     nest.append(nest)
     assert [x.numel() for x in nested_tensors(nest, max_depth=2)] == [1, 2, 1]
+
+
+def test_shapes_of_nests(messages: Messages) -> None:
+    one = torch.ones(2, 3)
+    said = format_shapes({"x": one, "y": [torch.tensor(1.0)]})
+    assert said.startswith("2x3, ")
+    messages.check(said)
+    assert format_shapes([one] * 4) == "2x3, 2x3, 2x3, 2x3"
+    assert format_shapes([one] * 5) == "2x3, 2x3, 2x3, 2x3, …"
+    assert format_shapes([one, [[one]]], max_depth=2) == "2x3"
+    assert format_shapes("words") == ""

@@ -12,7 +12,7 @@ import yaml
 
 from roost.base.config_files import parse_scalar
 from roost.cli import terminal
-from roost.config.layers import ABSENT
+from roost.config.values.nested_values import ABSENT
 from roost.operations.lifecycle.explain import SettingExplanation, explain, merged_settings
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from roost.base.errors import ConfigError
 from roost.config import settings, user_options
 from roost.config.other_tools import known_tools
+from roost.config.values.nested_values import ABSENT, value_at
 
 if TYPE_CHECKING:
     from roost.config.layers import Config
@@ -260,7 +261,7 @@ def _is_off(here: str, value: Any, values: Mapping[str, Any]) -> bool:
     )
 
 
-def _value_at(values: object, key: str) -> Any:
-    for name in key.split("."):
-        values = values.get(name) if isinstance(values, Mapping) else None
-    return values
+def _value_at(values: Mapping[str, Any], key: str) -> Any:
+    """Returns the value of a dotted key; None for one that is not set, too: both have no effect."""
+    found = value_at(values, tuple(key.split(".")))
+    return None if found is ABSENT else found

@@ -13,8 +13,9 @@ import msgspec
 from roost.base.errors import ConfigError
 from roost.config import layers, settings, user_options
 from roost.config.dlnest import dlnest_settings
-from roost.config.layers import Config, Contract
+from roost.config.layers import Config
 from roost.config.other_tools import synonyms
+from roost.config.run_settings import Contract
 from roost.config.sections.yaml_project import OptionSettings
 from roost.package.project_preflight import check_new_config
 
@@ -32,7 +33,7 @@ class SettingExplanation:
     values: str | None
     """The valid values, described; None for a setting that roost does not declare."""
     layers: list[tuple[str, Any]]
-    """The value in each layer, from lowest to highest: the last one is effective. `layers.ABSENT`:
+    """The value in each layer, from lowest to highest: the last one is effective. `nested_values.ABSENT`:
     removed."""
 
 

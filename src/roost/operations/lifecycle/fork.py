@@ -16,10 +16,10 @@ import msgspec
 from roost.base import durable
 from roost.base.errors import Damaged, NotFound, Refused
 from roost.base.text.word_list import join_names
-from roost.config import layers
-from roost.config.layers import ConfigDifference
 from roost.config.other_tools import foreign_keys
 from roost.config.run_settings import RunSettings
+from roost.config.values import nested_values
+from roost.config.values.nested_values import ABSENT, ConfigDifference
 from roost.operations.lifecycle import run_limits
 from roost.operations.lifecycle.continue_ import previous_device, require_loop_position
 from roost.operations.lifecycle.run import locked_root
@@ -146,7 +146,7 @@ def _plan_fork(source: PackageFolder, request: ForkRequest) -> _ForkPlan:
     values = with_overrides(source, before, request.overrides)
     if PackageKind.of(source.request) is PackageKind.TRAIN:
         foreign_keys.refuse_added(before, values)
-    differences = layers.differences(before, values)
+    differences = nested_values.differences(before, values)
     provenance = _provenance(source, differences)
     where = provenance_locations(provenance)
     project = source.project
@@ -183,7 +183,7 @@ def _provenance(source: PackageFolder, differences: Sequence[ConfigDifference]) 
         if session.is_effective(source.path / "records"):
             after = with_overrides(source, values, session.request.overrides)
             label = f"command line of session {session.number} of {source.path.name}"
-            _set_layer(found, layers.differences(values, after), label)
+            _set_layer(found, nested_values.differences(values, after), label)
             values = after
     _set_layer(found, differences, "command line")
     return found
@@ -191,7 +191,7 @@ def _provenance(source: PackageFolder, differences: Sequence[ConfigDifference]) 
 
 def _set_layer(provenance: dict[str, str], differences: Sequence[ConfigDifference], label: str) -> None:
     for one in differences:
-        if one.new is layers.ABSENT:
+        if one.new is ABSENT:
             provenance.pop(one.key, None)
         else:
             provenance[one.key] = label

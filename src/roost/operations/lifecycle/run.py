@@ -13,6 +13,7 @@ from shlex import quote
 from roost.base import durable
 from roost.base.errors import ConfigError, NotFound, Refused, UsageError
 from roost.config import layers
+from roost.config.values import nested_values
 from roost.operations.lifecycle.continue_ import ContinueRequest, continue_, finished_note
 from roost.operations.reading import package_schema
 from roost.operations.sessions.rank_layout import RankLayout, RankRequest, plan_ranks
@@ -203,7 +204,9 @@ def _differences(plan: TrainingDraft, package: PackageFolder) -> list[str]:
     """Returns how the project differs from the package, which was made at another time: settings, then
     files."""
     before = package.args
-    different = [resume_gate.format_difference(one) for one in layers.differences(before, plan.config.values)]
+    different = [
+        resume_gate.format_difference(one) for one in nested_values.differences(before, plan.config.values)
+    ]
     configs = {file.resolve() for file in plan.config.files}
     manifest = package.manifest
     entries = manifest["files"].items()

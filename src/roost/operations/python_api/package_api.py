@@ -15,7 +15,8 @@ import msgspec
 from roost.base.errors import ConfigError, NotFound, Refused, RoostError, UsageError
 from roost.base.text.suggestions import did_you_mean
 from roost.config import layers
-from roost.config.layers import Config, Contract, Layer
+from roost.config.layers import Config, Layer
+from roost.config.run_settings import Contract
 from roost.operations.listing.package_row import PackageSummary
 from roost.operations.listing.package_summary import summarize
 from roost.operations.python_api import tables

@@ -14,7 +14,7 @@ from roost.analysis import analysis_folder
 from roost.analysis.analysis_folder import AnalysisSessionRequest
 from roost.base import durable
 from roost.base.errors import Refused
-from roost.config import layers
+from roost.config.values import nested_values
 from roost.operations.listing.package_row import PackageSummary
 from roost.operations.listing.package_summary import summarize
 from roost.operations.reading import determinism_summary, package_schema
@@ -242,7 +242,7 @@ def show(package: Path | str) -> PackageDetails:
 
 def _defaults(package: Path, settings: Mapping[str, Any]) -> list[str]:
     """Returns the keys that no layer has set when the run began, and no session since."""
-    changed = layers.differences(package_schema.load(package, "args.json"), settings)
+    changed = nested_values.differences(package_schema.load(package, "args.json"), settings)
     origins = package_schema.load(package, "provenance.json")
     unset = {key for key, origin in origins.items() if origin == "default"}
     return sorted(unset - {one.key for one in changed})

@@ -14,8 +14,9 @@ import msgspec
 
 from roost.base.errors import Refused
 from roost.config import layers
-from roost.config.layers import Config, Contract, Layer
+from roost.config.layers import Config, Layer
 from roost.config.project_folder import given_folder
+from roost.config.run_settings import Contract
 from roost.operations.reading import package_schema
 from roost.operations.sessions.project_worker import worker_on_copy
 from roost.operations.sessions.rank_layout import one_process_notes

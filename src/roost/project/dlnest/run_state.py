@@ -27,6 +27,7 @@ from roost.project.dlnest.object_attributes import ObjectAttributes
 from roost.project.dlnest.project_loading import DlnestProject
 from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.distributed.ranks import Ranks
+from roost.train.inexact_reasons import InexactReasons
 from roost.train.progress import Progress
 from roost.train.step import seeding
 
@@ -170,10 +171,9 @@ class RunState:
         """Whether the next answer of needContinueTrain does not count."""
         self.num_scheduled = 0
         """The number of the project's own saves."""
-        self.inexact: list[str] = []
-        self._printed_inexact: set[str] = set()
+        self.inexact = InexactReasons(self.ranks)
         self.rows = LogRecorder(project)
-        self.batches = EpochBatches(project.train_loader, note_inexact=self.note_inexact)
+        self.batches = EpochBatches(project.train_loader, note_inexact=self.inexact.note)
         roots = {"LifeCycle": project.life_cycle, "Dataset": project.dataset, "Runner": project.runner}
         self._attributes = ObjectAttributes(
             {name: one for name, one in roots.items() if one is not None},
@@ -181,22 +181,13 @@ class RunState:
             device=project.device,
             log=lambda: project.log,
             constants=[project.args, project.info],
-            note_inexact=self.note_inexact,
+            note_inexact=self.inexact.note,
         )
 
     def show(self, *, validating: bool = False) -> None:
         """Sets the status that the project sees."""
         status = self.project.status
         status.epoch, status.status = self.epoch, "Validating" if validating else "Training"
-
-    def note_inexact(self, reason: str) -> None:
-        """Prints once, and records, why the run cannot be repeated bit for bit."""
-        if reason not in self.inexact:
-            self.inexact.append(reason)
-        if reason not in self._printed_inexact:
-            self._printed_inexact.add(reason)
-            if self.ranks.is_main:
-                print(f"inexact: {reason}", flush=True)
 
     def parts(self) -> dict[str, SavedPart]:
         """Returns what a checkpoint holds of this rank."""
@@ -227,7 +218,7 @@ class RunState:
             "finished": self.finished,
             "rows": self.rows.state_dict(),
             "num_scheduled": self.num_scheduled,
-            "inexact": self.inexact,
+            "inexact": self.inexact.texts,
             MODULE_NAMES: names() if (names := getattr(self.project.runner, "_module_names", None)) else {},
         }
 
@@ -246,10 +237,7 @@ class RunState:
         self.must_train = self._was_finished and self.phase is LoopPhase.SAVED
         if self._was_finished and self.ranks.is_main:
             print("the run had ended: one more epoch is trained, then needContinueTrain decides", flush=True)
-        earlier = [reason for reason in state["inexact"] if reason not in self.inexact]
-        if earlier and self.ranks.is_main:
-            print(f"inexact in earlier sessions: {'; '.join(earlier)}", flush=True)
-        self.inexact = list(dict.fromkeys([*state["inexact"], *self.inexact]))
+        self.inexact.load(state["inexact"])
 
     def restore(self) -> None:
         """Calls BOneEpoch if the session continues within an epoch. Then loads all state again, which BTrain
@@ -283,7 +271,7 @@ class RunState:
                 is_within = self.phase is LoopPhase.STEP and loader is self.project.train_loader
                 restore_own_state(loader, state, generators_only=is_within)
             for reason in seeding.set_rng_state(own["rng"]):
-                self.note_inexact(reason)
+                self.inexact.note(reason)
         elif self._has_own_seed:
             seeding.seed_all(seeding.mix(self._seed, "train", self.ranks.rank, self.progress.step))
 

@@ -17,7 +17,8 @@ from roost.base.errors import NotFound, Refused, UsageError
 from roost.config import layers
 from roost.config.dlnest.dlnest_settings import SECTION, parse_tracks
 from roost.config.dlnest.root_folder import find_root
-from roost.config.layers import Config, Contract, Layer
+from roost.config.layers import Config, Layer
+from roost.config.run_settings import Contract
 from roost.package import package_name
 from roost.package.checkpoints import checkpoint
 from roost.package.checkpoints.pickled_values import Pickles

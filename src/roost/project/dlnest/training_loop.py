@@ -163,8 +163,8 @@ class TrainingLoop:
         self._wake_second = 0.0
 
     def note_inexact(self, reason: str) -> None:
-        """See `RunState.note_inexact`."""
-        self.state.note_inexact(reason)
+        """See `InexactReasons.note`."""
+        self.state.inexact.note(reason)
 
     def publish(self, phase: str) -> None:
         """Updates the progress record."""
@@ -507,7 +507,7 @@ class TrainingLoop:
             progress=self.progress,
             held=self._holds,
             metrics={} if self._frozen else self._rows.results,
-            inexact=self.state.inexact,
+            inexact=self.state.inexact.texts,
         )
 
     # ---- the beginning and the end of a session -----------------------------------------------------------

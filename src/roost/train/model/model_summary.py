@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from roost.train.distributed import sharded_tensors
-from roost.train.model.nested_tensors import nested_tensors
+from roost.train.model.nested_tensors import format_shapes, nested_tensors
 
 _MAX_ROWS = 50
 _MAX_DEPTH = 6
@@ -73,17 +73,9 @@ def trace_forward(
 def _shape_recorder(shapes: dict[str, str], name: str) -> Callable[[nn.Module, Any, Any], None]:
     def note(part: nn.Module, given: Any, output: Any) -> None:
         if name not in shapes:
-            shapes[name] = format_shapes(output)
+            shapes[name] = format_shapes(output, max_depth=_MAX_DEPTH)
 
     return note
-
-
-def format_shapes(output: Any) -> str:
-    """Returns the shapes of the tensors in a nest as text; at most three of them."""
-    found = [
-        "x".join(map(str, one.shape)) or "one number" for one in nested_tensors(output, max_depth=_MAX_DEPTH)
-    ]
-    return ", ".join(found[:3]) + (", …" if len(found) > 3 else "")
 
 
 def _address(tensor: Tensor) -> Any:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from roost.base.errors import ContractError
-from roost.train.model.nested_tensors import nested_tensors
+from roost.train.model.nested_tensors import format_shapes
 from roost.train.step.loss import LossFunction
 
 EvaluationFunction = Callable[[Any], Any]
@@ -24,8 +24,6 @@ that changes once an epoch costs a compilation each time; a value that changes i
 an error."""
 
 
-_MAX_REPORTED_SHAPES = 4
-"""The most tensors of a batch whose shapes are printed."""
 _MIN_REPORTED_SECONDS = 1.0
 """Compilations that take at least so long are printed."""
 
@@ -83,7 +81,7 @@ class CompiledFunction:
                 "that Runner.update fills",
             ) from error
         if is_new and (seconds := perf_counter() - started) >= _MIN_REPORTED_SECONDS:
-            print(f"compiled in {seconds:.0f} s (for batches of {_format_shapes(batch)})", flush=True)
+            print(f"compiled in {seconds:.0f} s (for batches of {format_shapes(batch)})", flush=True)
         return output
 
     def has_kernels_for(self, batch: Any) -> bool:
@@ -190,12 +188,6 @@ def exclude_log(runner: Any) -> None:
     log = getattr(runner, "log", None)
     if callable(log) and "log" not in vars(runner):
         vars(runner)["log"] = torch.compiler.disable(log)  # type: ignore[no-untyped-call]
-
-
-def _format_shapes(batch: Any) -> str:
-    """Returns the shapes of a batch as text: ``64x3x32x32, 64``."""
-    shapes = ["x".join(map(str, one.shape)) or "one number" for one in nested_tensors(batch)]
-    return ", ".join(shapes[:_MAX_REPORTED_SHAPES]) + (", ..." if len(shapes) > _MAX_REPORTED_SHAPES else "")
 
 
 def _shape_key(value: Any) -> Any:

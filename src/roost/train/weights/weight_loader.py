@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from roost.base.errors import CheckpointError
 from roost.train.accelerators.device_errors import is_device_error
+from roost.train.model.nested_tensors import format_shape
 from roost.train.weights import weight_names
 from roost.train.weights.weight_names import format_names
 
@@ -151,7 +152,7 @@ def format_mapping(there: str, here: str) -> str:
 def _mismatch_reason(theirs: Tensor, ours: Tensor) -> str:
     """Why a tensor of the file cannot be copied into one of the module; empty if it can."""
     if theirs.shape != ours.shape:
-        return f"is {_format_shape(theirs)} in the file, {_format_shape(ours)} here"
+        return f"is {format_shape(theirs)} in the file, {format_shape(ours)} here"
     kinds = [(t.is_complex(), t.is_floating_point(), t.dtype is torch.bool) for t in (theirs, ours)]
     if kinds[0] != kinds[1]:
         return f"is {_dtype_name(theirs)} in the file, {_dtype_name(ours)} here"
@@ -180,10 +181,6 @@ def _are_equal(one: Any, other: Any) -> bool:
 
 def _dtype_name(tensor: Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
-
-
-def _format_shape(tensor: Tensor) -> str:
-    return "x".join(map(str, tensor.shape)) or "one number"
 
 
 class LoadReport(Struct, frozen=True, kw_only=True):
