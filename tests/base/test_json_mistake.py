@@ -47,7 +47,7 @@ def mistake(text: str) -> JsonMistake:
         ('{"a": 1.}', 1, "a number", "decimal"),
         ('{"a": 1_000}', 1, "a number", "decimal"),
         ('{"a": 1;\n"b": 2}', 1, "a semicolon", "a comma"),
-        ('{"a": 1,, "b": 2}', 1, "a comma stands twice", "remove one"),
+        ('{"a": 1,, "b": 2}', 1, "there are two commas", "remove one"),
         ("{\u201ca\u201d: 1}", 1, "typographic quotes", '"'),
         ('{\n"a":\u00a01}', 2, "U+00A0", "remove it"),
         ('{"a": \x1b1}', 1, "U+001B", "remove it"),

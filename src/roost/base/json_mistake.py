@@ -80,7 +80,7 @@ def _wrong_comma(error: json.JSONDecodeError, noticed: int, rest: str, before: i
     if "trailing comma" in error.msg:  # Python 3.13 notices it at the comma
         return JsonMistake("a comma has nothing after it", error.lineno, "remove the comma")
     if rest[0] == "," and text[before] == ",":
-        return JsonMistake("a comma stands twice", _line(text, noticed), "remove one")
+        return JsonMistake("there are two commas", _line(text, noticed), "remove one")
     if rest[0] in "}]" and text[before] == ",":
         return JsonMistake("a comma has nothing after it", _line(text, before), "remove the comma")
     if error.msg == "Expecting ',' delimiter":
