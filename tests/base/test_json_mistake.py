@@ -39,6 +39,18 @@ def mistake(text: str) -> JsonMistake:
         ('{"a": b}', 1, "a text is not in quotes", "double quotes"),
         ('{"a" 1}', 1, "no colon", '"key": value'),
         ('{"a": 1}\n}', 2, "something follows the end", "remove it"),
+        ('{"a": TRUE}', 1, "not in small letters", "write true"),
+        ('{"a": 01}', 1, "a number", "decimal"),
+        ('{"a": 0x10}', 1, "a number", "decimal"),
+        ('{"a": .5}', 1, "a number", "decimal"),
+        ('{"a": +1}', 1, "a number", "decimal"),
+        ('{"a": 1.}', 1, "a number", "decimal"),
+        ('{"a": 1_000}', 1, "a number", "decimal"),
+        ('{"a": 1;\n"b": 2}', 1, "a semicolon", "a comma"),
+        ('{"a": 1,, "b": 2}', 1, "there are two commas", "remove one"),
+        ("{\u201ca\u201d: 1}", 1, "typographic quotes", '"'),
+        ('{\n"a":\u00a01}', 2, "U+00A0", "remove it"),
+        ('{"a": \x1b1}', 1, "U+001B", "remove it"),
     ],
 )
 def test_the_line_and_the_correction_of_a_mistake(text: str, line: int, problem: str, fix: str) -> None:

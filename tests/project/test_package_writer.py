@@ -239,6 +239,8 @@ def test_rows_that_cannot_be_made_durable_hide_no_error(tmp_path: Path) -> None:
         ({"step": 1.5}, "step", "1.5"),
         ({"step": 2**63}, "step", str(2**63)),
         ({"epoch": -1}, "epoch", "-1"),
+        ({"metrics": {"step": 4.0}}, "metrics", "'step'"),
+        ({"metrics": {"m": 1.0, "time": 4.0}}, "metrics", "'time'"),
     ],
 )
 def test_numbers_that_are_none_are_refused_before_anything_is_taken(

@@ -132,11 +132,28 @@ def read_section(struct: type[S], values: Any, *, key: str = "", where: Where, i
         if name in values and not is_empty:
             made[field.name] = _value(field, values[name], inner, where)
         elif field.required:
-            raise ConfigError("is missing", setting=inner, where=where(key), fix=f"set it: {field.help}")
+            raise missing_key_error(inner, field.help, extra if is_open else (), where)
     if _takes_arguments(struct):
         _refuse_misspelled(extra, key, found, where)
         made["arguments"] = extra
     return struct(**made)
+
+
+def missing_key_error(key: str, help: str | None, given: Iterable[str], where: Where) -> ConfigError:
+    """Returns the error for a required key that a section lacks.
+
+    Args:
+        key: The dotted key.
+        help: What it is.
+        given: The keys beside it that nothing is known of: it may be one of them, misspelled.
+        where: Returns where a dotted key was set.
+    """
+    section, _, name = key.rpartition(".")
+    if (meant := closest_match(name, given, max_distance=2)) is not None:
+        return ConfigError(
+            "is missing", setting=key, where=where(_join(section, meant)), fix=f"is it {meant!r}, misspelled?"
+        )
+    return ConfigError("is missing", setting=key, where=where(section), fix=f"set it: {help}")
 
 
 def _refuse_misspelled(arguments: Iterable[str], key: str, known: Iterable[str], where: Where) -> None:

@@ -136,7 +136,8 @@ _MAX_LINE_BYTES = 1 << 26
 """A row of a million metrics is shorter."""
 _FILE = re.compile(r"\d{1,9}\.jsonl")
 _MAX_INT = 2**63
-_NOT_METRICS = frozenset(["step", "epoch", "time", "nonfinite", "session", "start_step"])
+ROW_FIELDS = frozenset(["step", "epoch", "time", "nonfinite", "session", "start_step"])
+"""The keys of a row, or of a session's header, that are the format's own: no metric has such a name."""
 PERF = "perf/"
 """The prefix of times and memory (see `roost.package.results.time_breakdown`). They are not metrics:
 comparisons of runs, curves and lists of newest values leave them out."""
@@ -165,12 +166,12 @@ def metrics(row: Row) -> dict[str, float]:
 
 def values(row: Row) -> dict[str, float]:
     """Returns all numbers of a row, including `PERF` and `STATS`."""
-    return {name: value for name, value in row.items() if name not in _NOT_METRICS and _is_number(value)}
+    return {name: value for name, value in row.items() if name not in ROW_FIELDS and _is_number(value)}
 
 
 def is_metric(name: str) -> bool:
     """Whether a key of a row is the name of a metric."""
-    return name not in _NOT_METRICS and not name.startswith((PERF, STATS))
+    return name not in ROW_FIELDS and not name.startswith((PERF, STATS))
 
 
 def _is_number(value: object) -> bool:

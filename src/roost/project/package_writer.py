@@ -23,7 +23,7 @@ from roost.package.checkpoints.retention import RetentionPolicy, policy_from_set
 from roost.package.kinds import PackageKind, TaskKind
 from roost.package.live_progress import ProgressFile
 from roost.package.package import PackageFolder
-from roost.package.records import RecordsWriter
+from roost.package.records import ROW_FIELDS, RecordsWriter
 from roost.package.seals import session_seal
 from roost.package.session_schema import SessionRequest
 from roost.package.sessions import UnsupervisedRecord
@@ -278,6 +278,9 @@ def _checkpoint_settings(package: PackageFolder) -> CheckpointSettings:
 
 
 def _number(name: str, value: Any) -> float:
+    if name in ROW_FIELDS:
+        fix = f"give it another name, such as 'train/{name}'"
+        raise Refused("a row has a value of this name already", setting="metrics", received=name, fix=fix)
     try:
         return float(value)
     except (TypeError, ValueError, ArithmeticError, RuntimeError) as error:

@@ -175,6 +175,33 @@ def test_groups(tmp_path: Path) -> None:
     assert said.returncode == 0 and "no packages match" in said.stderr
 
 
+def test_columns_limits_and_keys_of_ones_choice(tmp_path: Path) -> None:
+    sweep(tmp_path / "runs")
+    said = roost("ls", "--columns", " lr, status,best", "--sort", "status", cwd=tmp_path)
+    assert said.stdout.splitlines()[0].split() == ["NAME", "STATE", "lr", "status"]
+    assert said.stderr == "no package shown has a value: best\n"
+    said = roost("ls", "--group-by", "lr", "--limit", "1", cwd=tmp_path)
+    assert len(said.stdout.splitlines()) == 2 and "1 more: --limit 0" in said.stderr
+    _, only = roost("ls", "--group-by", "status", cwd=tmp_path).stdout.splitlines()
+    assert only.split()[:2] == ["succeeded", "4"]
+    _, size, *_ = roost("ls", "--group-by", "size", cwd=tmp_path).stdout.splitlines()
+    assert size.split()[1] == "kB"
+    refused = roost("ls", "--group-by", "lr", "--columns", "lr", cwd=tmp_path)
+    assert refused.returncode == 2 and "--columns" in refused.stderr
+    wrong = roost("ls", "--sort", "-lr desc", cwd=tmp_path)
+    assert wrong.returncode == 2 and "'lr desc'" in wrong.stderr
+    wrong = roost("ls", "--group-by", "lrr", cwd=tmp_path)
+    assert wrong.returncode == 2 and "'lr'" in wrong.stderr and "query" not in wrong.stderr
+
+
+def test_a_setting_with_the_name_of_a_column_replaces_it_not(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        package(tmp_path / "runs", name, values={**VALUES, "NAME": f"own {name}"}, checkpoints=False)
+    header, *rows = roost("ls", cwd=tmp_path).stdout.splitlines()
+    assert header.split()[:3] == ["NAME", "STATE", "'NAME'"]
+    assert [re.split(" {2,}", row)[:3:2] for row in rows] == [["one", "own one"], ["two", "own two"]]
+
+
 def test_several_folders_and_all_that_are_known(tmp_path: Path) -> None:
     for name in ("one", "two"):
         package(tmp_path / name, "same", checkpoints=False)
@@ -183,5 +210,8 @@ def test_several_folders_and_all_that_are_known(tmp_path: Path) -> None:
     assert [row.split()[0] for row in rows] == ["one/same", "two/same"]
     _, *rows = roost("ls", "--all", cwd=tmp_path, **cache).stdout.splitlines()
     assert [row.split()[0] for row in rows] == ["one/same", "two/same"]
+    (tmp_path / "link").symlink_to("one")
+    _, *rows = roost("ls", "one", "two/../one", "link", "one/same", cwd=tmp_path, **cache).stdout.splitlines()
+    assert [row.split()[0] for row in rows] == ["one/same"]
     said = roost("ls", "one", "--all", cwd=tmp_path)
     assert said.returncode == 2 and "--all" in said.stderr

@@ -21,6 +21,20 @@ def test_failed_runs_are_left_out_and_named(tmp_path: Path) -> None:
     assert left_out.count("long ") == 60 and "good" not in left_out
 
 
+def test_of_several_those_that_cannot_be_read_are_left_out_aloud(tmp_path: Path) -> None:
+    package(tmp_path / "runs", "good")
+    (package(tmp_path / "runs", "lacking").path / "args.json").unlink()
+    (package(tmp_path / "runs", "torn").path / "request.json").write_text("{")
+    said = roost("plot", "runs", "-o", "c.png", cwd=tmp_path)
+    assert said.returncode == 0 and (tmp_path / "c.png").is_file()
+    _, lacking, torn = said.stderr.splitlines()
+    assert "lacking is left out: the package lacks args.json" in lacking
+    assert "torn is left out: request.json is damaged" in torn
+    for words in (["runs/torn"], ["runs/torn", "runs/lacking"], ["runs/good", "runs/nothing"]):
+        assert roost("plot", *words, "-o", "d.png", cwd=tmp_path).returncode != 0
+    assert not (tmp_path / "d.png").exists()
+
+
 def test_what_is_named(tmp_path: Path) -> None:
     made = [
         package(tmp_path / "runs", "new", rows=[{**row, **TIMES} for row in ROWS]),

@@ -74,6 +74,23 @@ def test_a_key_that_is_nearly_one_of_the_contract_is_named(tmp_path: Path) -> No
     assert "'max_ckpt_in_fast_track'" in notes[2]
 
 
+@pytest.mark.parametrize(
+    ("key", "typed"),
+    [
+        ("runner_name", "runner_nmae"),
+        ("runner_file_path", "runner_filepath"),
+        ("life_cycle_name", "lifecycle_name"),
+    ],
+)
+def test_a_required_key_that_is_misspelled_is_named(tmp_path: Path, key: str, typed: str) -> None:
+    (tmp_path / "root.json").write_text(
+        json.dumps({typed if name == key else name: value for name, value in PROJECT.items()}, indent=0)
+    )
+    config = layers.load(tmp_path / "root.json")
+    with pytest.raises(ConfigError, match=f"{key}: is missing .*root.json:[0-9]+.*'{typed}'"):
+        parse_dlnest_settings(config.values, where=config.where)
+
+
 def test_the_older_names_of_the_runner(tmp_path: Path) -> None:
     (tmp_path / "root.json").write_text(
         json.dumps({k.replace("runner", "model"): v for k, v in PROJECT.items() if k != "other_file_paths"})

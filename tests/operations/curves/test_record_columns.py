@@ -129,3 +129,12 @@ def test_parts_as_one() -> None:
 def test_where_steps_are_repeated() -> None:
     assert repeated_steps(np.array([1, 2, 2, 2, 3, 4, 4])) == [(1, 4), (5, 7)]
     assert repeated_steps(np.zeros(0, np.int64)) == []
+
+
+@pytest.mark.parametrize("name", ['top "1"', "a\\b", "\x1b[31m", "line\n"])
+def test_a_name_that_json_escapes(name: str) -> None:
+    rows = [{"step": step, "epoch": 0, "time": 1.5, name: float(step), "loss": 1.0} for step in range(3000)]
+    data = b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+    blocks, _ = decode_all(data, 3)
+    steps, _, found = content(blocks)
+    assert steps == list(range(3000)) and found[name][-1] == (2999, "2999.0")

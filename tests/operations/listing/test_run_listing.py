@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from roost.base.errors import UsageError
@@ -106,3 +108,12 @@ def test_the_shortest_end_that_is_the_only_one() -> None:
     assert short_names(known, known) == {
         "a.lr": "a.lr", "b.lr": "b.lr", "model.width": "model.width", "width": "width", "c.d.e": "e"
     }  # fmt: skip
+
+
+def test_an_integer_of_any_size_is_listed_sorted_and_written(tmp_path: Path) -> None:
+    for at in range(40):  # so many that the index is written
+        run(tmp_path, f"{at:02}", huge=10**30 + at * 10**29)
+    listing = list_runs([tmp_path], "sort:-huge", limit=2)
+    assert listing.columns == {"huge": [4.9e30, 4.8e30]}
+    rows = json.loads(msgspec.json.encode(complete_rows(listing)))
+    assert [row["settings"]["huge"] for row in rows] == [4.9e30, 4.8e30]

@@ -23,6 +23,16 @@ def test_settings_are_flat() -> None:
     assert list(search_fields.flatten(nest)) == [("a.b", 1), ("a.b.c", None), ("e", True)]
 
 
+@pytest.mark.parametrize(
+    ("integer", "found"),
+    [(2**64 - 1, 2**64 - 1), (2**64, 2.0**64), (-(2**63) - 1, -(2.0**63)), (-(10**400), -math.inf)],
+)
+def test_an_integer_that_no_index_holds_is_a_float(integer: int, found: float) -> None:
+    assert [(value, type(value)) for _, value in search_fields.flatten({"a": [integer]})] == [
+        (found, type(found))
+    ]
+
+
 def test_of_a_package(tmp_path: Path) -> None:
     made = package(tmp_path / "runs", checkpoints=False)
     found = search_fields.read_search_fields(made.path)

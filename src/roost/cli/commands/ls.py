@@ -53,7 +53,7 @@ _LINES_BESIDE_ROWS = 4
     "--limit",
     type=click.IntRange(0),
     metavar="N",
-    help="At most N packages; 0: all. Default: a screenful.",
+    help="At most N packages or groups; 0: all. Default: a screenful of packages.",
 )
 @click.option("--group-by", metavar="KEY", help="A line for each seed group, sweep, or value of KEY.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, with all settings and metrics.")
@@ -91,7 +91,7 @@ def command(
     from roost.operations.listing.named_packages import is_query, split_words
     from roost.operations.listing.run_listing import list_runs
 
-    directories, query = split_words([*words, *([f"sort:{sort}"] if sort is not None else [])])
+    directories, query = split_words([*words, *([_sort_term(sort)] if sort is not None else [])])
     if everywhere:
         from roost.operations.listing.known_folders import known_folders
 
@@ -102,8 +102,12 @@ def command(
         directories = known_folders()
     given = directories if directories or everywhere else [None]
     if group_by is not None:
-        return _print_groups(given, query, group_by, as_json=as_json)
-    names = [name for name in columns.split(",") if name] if columns is not None else [] if as_json else None
+        if columns is not None:
+            raise UsageError(
+                "groups have no such columns", setting="--columns", received=columns, fix="leave out one"
+            )
+        return _print_groups(given, query, group_by, limit=limit or None, as_json=as_json)
+    names = _column_names(columns) if columns is not None else [] if as_json else None
     if limit is None and sys.stdout.isatty() and not as_json:
         limit = max(1, shutil.get_terminal_size().lines - _LINES_BESIDE_ROWS)
     found = list_runs(given, query, columns=names, limit=limit or None)
@@ -127,9 +131,34 @@ def command(
     if any(row.sweep for row in found.rows) and columns is None:
         lines += _groups_below(given, query)
     sys.stdout.write("\n".join(lines) + "\n")
-    if found.hidden:
-        terminal.print_status(f"… and {found.hidden:,} more: --limit 0")
+    _report_hidden(found.hidden)
+    if columns is not None:
+        _report_empty(found.columns)
     return 0
+
+
+def _column_names(text: str) -> list[str]:
+    return [name for one in text.split(",") if (name := one.strip())]
+
+
+def _sort_term(key: str) -> str:
+    """Returns the term of a query that sorts by a key, which may have spaces."""
+    if key[:1] in "\"'" or not any(map(str.isspace, key)):
+        return f"sort:{key}"
+    quote = "'" if '"' in key else '"'
+    return f"sort:{quote}{key}{quote}"
+
+
+def _report_empty(columns: Mapping[str, Sequence[Any]]) -> None:
+    """Names the columns that the table leaves out, because they are empty."""
+    empty = [name for name, values in columns.items() if not any(_cell(name, one) for one in values)]
+    if empty:
+        terminal.print_status(terminal.escape_text(f"no package shown has a value: {', '.join(empty)}"))
+
+
+def _report_hidden(count: int) -> None:
+    if count:
+        terminal.print_status(f"… and {count:,} more: --limit 0")
 
 
 def _report_none(directories: Sequence[Path | None], query: str) -> None:
@@ -151,7 +180,7 @@ def _table(found: RunListing, *, show_folders: bool, chosen: bool) -> list[str]:
     every: dict[str, Sequence[str]] = dict(zip(_HEADER, zip(*cells, strict=True), strict=True))
     if show_folders:
         every["NAME"] = [terminal.format_path(one.folder / one.name) for one in found.packages]
-    added = {name.upper() if name in every else name: [_cell(name, value) for value in values]
+    added = {f"'{name}'" if name in every else name: [_cell(name, value) for value in values]
              for name, values in found.columns.items()}  # fmt: skip
     first = {name: every.pop(name) for name in ("NAME", "STATE")}
     columns = {**first, **added, **({} if chosen else {name: one for name, one in every.items() if any(one)})}
@@ -185,14 +214,18 @@ def _cell(name: str, value: Any) -> str:
     return text if len(text) <= _MAX_CELL else text[: _MAX_CELL - 1] + "…"
 
 
-def _print_groups(directories: Iterable[Path | None], query: str, key: str, *, as_json: bool) -> int:
+def _print_groups(
+    directories: Iterable[Path | None], query: str, key: str, *, limit: int | None, as_json: bool
+) -> int:
     from roost.operations.listing.run_groups import group_runs
 
-    groups = group_runs(directories, query, key)
+    found = group_runs(directories, query, key)
+    groups = found[:limit]
     if as_json:
         terminal.print_json(groups)
     elif groups:
         sys.stdout.write("\n".join(_group_table(key.upper(), groups)) + "\n")
+        _report_hidden(len(found) - len(groups))
     else:
         terminal.print_status("no packages" + (f" match {query}" if query else ""))
     return 0
@@ -225,8 +258,9 @@ def _group_table(title: str, groups: Sequence[RunGroup]) -> list[str]:
 def _format_values(values: Mapping[str, Any]) -> str:
     """Returns the values of a group: alone if there is one, else with their names."""
     if len(values) == 1:
-        return _cell("", next(iter(values.values()))) or "(none)"
-    return " ".join(f"{name}={_cell('', value)}" for name, value in values.items()) or "all"
+        ((name, value),) = values.items()
+        return _cell(name, value) or "(none)"
+    return " ".join(f"{name}={_cell(name, value)}" for name, value in values.items()) or "all"
 
 
 def _terminal_width() -> int | None:

@@ -118,14 +118,17 @@ def parse_dlnest_settings(values: Mapping[str, Any], *, where: Where = lambda ke
     check_saves(own.checkpoint.every, f"{SECTION}.checkpoint.every", where)
     keys = _read_keys(values, where)
     kind: Literal["runner", "model"] = "model" if keys.runner_file_path is None else "runner"
-    file = _require("runner_file_path", keys.runner_file_path, keys.model_file_path)
+    if (file := _first(keys.runner_file_path, keys.model_file_path)) is None:
+        raise _missing("runner_file_path", values, where)
+    if (name := _first(keys.runner_name, keys.model_name)) is None:
+        raise _missing("runner_name", values, where)
     return DlnestSettings(
         **{name: value for name, value in asdict(own).items() if name != "checkpoint"},
         save_root=keys.save_root,
         checkpoint=_checkpoint_settings(keys.checkpoint_args, every=own.checkpoint.every),
         root_file_path=keys.root_file_path,
         runner_file_path=file,
-        runner_name=_require("runner_name", keys.runner_name, keys.model_name),
+        runner_name=name,
         runner_key=kind,
         dataset_file_path=keys.dataset_file_path,
         dataset_name=keys.dataset_name,
@@ -161,11 +164,13 @@ def _checkpoint_settings(tracks: TrackSettings, *, every: str | int | list[str |
     )
 
 
-def _require(key: str, *values: str | None) -> str:
-    found = next((value for value in values if value is not None), None)
-    if found is None:
-        raise ConfigError("is missing", setting=key, fix=f"set it: {_help(key)}")
-    return found
+def _first(*values: str | None) -> str | None:
+    return next((value for value in values if value is not None), None)
+
+
+def _missing(key: str, values: Mapping[str, Any], where: Where) -> ConfigError:
+    given = values.keys() - section_schema.fields(_Keys).keys()
+    return section_schema.missing_key_error(key, _help(key), sorted(given), where)
 
 
 def _read_keys(values: Mapping[str, Any], where: Where) -> _Keys:

@@ -41,7 +41,8 @@ class PlotResult:
     step: int
     """The last step in the picture."""
     damaged: list[str]
-    """For each package of whose rows some are evidently missing, which."""
+    """For each package of whose rows some are evidently missing, which; and the damage of each that is left
+    out for it."""
 
 
 def plot(
@@ -59,11 +60,12 @@ def plot(
         NotFound: A package does not exist, no package has recorded anything, or a name matches no metric.
         UsageError: The ending is not a known format; or there are several packages and no ``output``.
         Refused: The package's ``exports`` cannot be written.
-        DamagedPackage: A file of a package is not as roost writes it.
+        DamagedPackage: A file of the only package is not as roost writes it, or of each of several; of
+            several, one that cannot be read is left out.
         RoostError: matplotlib is not installed.
         OSError: The picture cannot be written.
     """
-    opened, output = _open_packages(packages, output)
+    opened, damaged, output = _open_packages(packages, output)
     torn: dict[Path, int] = {}
 
     def read(package: PackageFolder) -> Columns:
@@ -71,7 +73,7 @@ def plot(
         torn[package.path] = columns.torn
         return columns
 
-    return _draw(opened, output, _build_picture(opened, names, read), torn)
+    return _draw(opened, output, _build_picture(opened, names, read), torn, damaged=damaged)
 
 
 def follow(
@@ -96,7 +98,7 @@ def follow(
     Raises:
         RoostError, OSError: As `plot`; that nothing is recorded is an error only when all runs have ended.
     """
-    opened, output = _open_packages(packages, output)
+    opened, damaged, output = _open_packages(packages, output)
     followers = {package.path: HistoryFollower(package.path / "records") for package in opened}
 
     def read(package: PackageFolder) -> Columns:
@@ -115,9 +117,8 @@ def follow(
                 found = build_picture(opened, names, read=read)
                 if found.panels or not is_unfinished:
                     drawn_checkpoints = checkpoints
-                    yield _draw(
-                        opened, output, found if is_unfinished else _build_picture(opened, names, read)
-                    )
+                    picture = found if is_unfinished else _build_picture(opened, names, read)
+                    yield _draw(opened, output, picture, damaged=damaged)
                 elif not is_waiting:
                     is_waiting = True
                     yield [package.path.name for package in opened]
@@ -132,20 +133,30 @@ def _checkpoint_ids(package: PackageFolder) -> list[int]:
     return checkpoint.ids(package.checkpoints) if package.checkpoints.is_dir() else []
 
 
-def _open_packages(packages: Sequence[Path | str], output: Path | None) -> tuple[list[PackageFolder], Path]:
-    """Opens the packages, and returns them with the path of the picture, after a check that it can be
-    written."""
+def _open_packages(
+    packages: Sequence[Path | str], output: Path | None
+) -> tuple[list[PackageFolder], list[str], Path]:
+    """Opens the packages, and returns them, the damage of those that are left out for it, and the path of the
+    picture, after a check that it can be written."""
     if output is not None:
         _check_output(output)
     elif len(packages) > 1:
         raise UsageError("a picture of several packages has no place of its own", fix="add -o curves.png")
-    opened = [package_schema.open_checked(path) for path in packages]
+    opened: list[PackageFolder] = []
+    damaged: list[str] = []
+    for path in packages:
+        try:
+            opened.append(package_schema.open_checked(path))
+        except RoostError as error:
+            if len(damaged) + 1 == len(packages) or not Path(path).is_dir():
+                raise
+            damaged.append(f"{Path(path).name} is left out: {error.message}")
     if find_spec("matplotlib") is None:
         raise RoostError("plot needs matplotlib", fix="pip install 'roost[demo]'")
     if output is None:
         output = exports.export_path(opened[0], "curves.png", fix="name the picture: -o curves.png")
     durable.discard_abandoned(output.absolute())
-    return opened, output
+    return opened, damaged, output
 
 
 def _check_output(output: Path) -> None:
@@ -177,7 +188,12 @@ def _build_picture(
 
 
 def _draw(
-    opened: Sequence[PackageFolder], output: Path, found: Picture, torn: Mapping[Path, int] = _NONE
+    opened: Sequence[PackageFolder],
+    output: Path,
+    found: Picture,
+    torn: Mapping[Path, int] = _NONE,
+    *,
+    damaged: Sequence[str],
 ) -> PlotResult:
     if len(found.panels) > MAX_PANELS:
         raise UsageError(
@@ -196,5 +212,5 @@ def _draw(
         panels=[panel.name for panel in found.panels],
         left_out=found.left_out,
         step=max(steps, default=0),
-        damaged=[f"{name}: {damage}" for name, damage in damages.items() if damage],
+        damaged=[*damaged, *(f"{name}: {damage}" for name, damage in damages.items() if damage)],
     )

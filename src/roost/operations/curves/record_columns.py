@@ -196,7 +196,11 @@ class LineDecoder:
         fields += [("nonfinite", dict[str, str] | msgspec.UnsetType, UNSET)]
         fields += [(f"_{number}", optional, UNSET) for number in range(len(self._names))]
         rename = {f"_{number}": name for number, name in enumerate(self._names)}
-        kind = msgspec.defstruct("Line", fields, rename=rename, forbid_unknown_fields=True, gc=False)
+        try:
+            kind = msgspec.defstruct("Line", fields, rename=rename, forbid_unknown_fields=True, gc=False)
+        except ValueError:  # a name with a quote, a backslash or a control character
+            self._decode = None
+            return
         self._fields = {name: field for field, name in rename.items()}
         self._decode = msgspec.json.Decoder(kind).decode_lines
 

@@ -58,13 +58,15 @@ class FoundPackages(NamedTuple):
 
 
 def find_packages(directories: Iterable[Path | str | None], query: str = "") -> FoundPackages:
-    """Returns the packages of several folders that a query selects. For the arguments and the errors see
-    `list_packages`."""
-    packages = [
-        FoundPackage(folder, name, entry)
-        for folder, found in map(_find_entries, dict.fromkeys(directories))
-        for name, entry in found.items()
-    ]
+    """Returns the packages of several folders that a query selects, each once. For the arguments and the
+    errors see `list_packages`."""
+    by_place: dict[tuple[str, str], FoundPackage] = {}
+    for directory in dict.fromkeys(directories):
+        folder, found = _find_entries(directory)
+        place = os.path.realpath(folder)  # a folder may be given twice, by different paths
+        for name, entry in found.items():
+            by_place.setdefault((place, name), FoundPackage(folder, name, entry))
+    packages = list(by_place.values())
     columns = SearchColumns(packages)
     return FoundPackages(search(packages, query, columns) if query else packages, columns)
 

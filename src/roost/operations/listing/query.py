@@ -43,7 +43,15 @@ class Key(NamedTuple):
 
     name: str
     position: int
-    """Of its first character, from 1."""
+    """Of its first character, from 1; 0 for a key that was given alone."""
+
+    def error(self, message: str, fix: str) -> UsageError:
+        """Returns the error about this key."""
+        if not self.position:
+            return UsageError(message, received=self.name, fix=fix)
+        return UsageError(
+            f"character {self.position}: {message}", setting="query", received=self.name, fix=fix
+        )
 
 
 class Word(NamedTuple):
@@ -118,6 +126,11 @@ def parse(text: str) -> Query:
     return found
 
 
+def single_key(name: str) -> Key:
+    """Returns a key that was given alone, such as the name of a column."""
+    return Key(_KEY_ALIASES.get(name, name), 0)
+
+
 def unknown_key_error(key: Key, what: str, known: list[str]) -> UsageError:
     """Returns the error for a key that matches nothing.
 
@@ -126,8 +139,7 @@ def unknown_key_error(key: Key, what: str, known: list[str]) -> UsageError:
         what: The message.
         known: Names that may have been intended.
     """
-    fix = f"{did_you_mean(key.name, known)}`roost show RUN` shows the keys of a run"
-    return UsageError(f"character {key.position}: {what}", setting="query", received=key.name, fix=fix)
+    return key.error(what, f"{did_you_mean(key.name, known)}`roost show RUN` shows the keys of a run")
 
 
 def _parse_sort_key(term: _Term) -> SortKey:

@@ -15,7 +15,7 @@ import msgspec
 
 from roost.operations.listing.list_packages import find_packages
 from roost.operations.listing.package_row import FoundPackage, PackageSummary
-from roost.operations.listing.query import Key, parse
+from roost.operations.listing.query import parse, single_key
 from roost.operations.listing.search_columns import FIELDS, SearchColumns
 
 SIZE = "size"
@@ -95,7 +95,7 @@ def read_column(columns: SearchColumns, name: str, packages: Sequence[FoundPacka
     """
     if name == SIZE:
         return [_disk_bytes(one.folder / one.name) for one in packages]
-    get = columns.values(Key(name, 1))
+    get = columns.values(single_key(name))
     return [join_values(get(one)) for one in packages]
 
 

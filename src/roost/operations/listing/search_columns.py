@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 
-from roost.base.errors import UsageError
 from roost.operations.listing.package_row import FoundPackage, IndexEntry, PackageSummary
 from roost.operations.listing.query import Key, unknown_key_error
 from roost.operations.listing.search_index import (
@@ -113,11 +112,9 @@ class SearchColumns:
             if len({(one.partition(".")[0], one.count(".")) for one in matches}) > 1:
                 several = ", ".join(matches[:_MAX_LISTED]) + (", …" if len(matches) > _MAX_LISTED else "")
                 pattern = _example_pattern(matches[0])
-                raise UsageError(
-                    f"character {key.position}: several settings end in this: {several}",
-                    setting="query",
-                    received=name,
-                    fix=f"write one of them in full; * matches one part, as in {pattern}",
+                raise key.error(
+                    f"several settings end in this: {several}",
+                    f"write one of them in full; * matches one part, as in {pattern}",
                 )
         if matches:
             return [SETTING_PREFIX + one for one in matches]

@@ -23,6 +23,8 @@ _WHOLE_BYTES = 1 << 18
 """A records file up to this size is read whole."""
 _PART_BYTES = _WHOLE_BYTES // 2
 _SESSION_HEADER = b'"start_step":'
+_LEAST_INTEGER, _GREATEST_INTEGER = -(1 << 63), (1 << 64) - 1
+"""The integers that MessagePack has, in which the fields are stored; a larger one becomes a float."""
 
 
 class SearchFields(NamedTuple):
@@ -62,8 +64,17 @@ def _flatten_value(name: str, value: Any) -> Iterator[tuple[str, Setting]]:
     elif isinstance(value, list):
         for one in value:
             yield from _flatten_value(name, one)
+    elif isinstance(value, int) and not _LEAST_INTEGER <= value <= _GREATEST_INTEGER:
+        yield name, _to_float(value)
     else:
         yield name, value
+
+
+def _to_float(value: int) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
 
 
 def newest_metrics(path: Path) -> dict[str, float]:

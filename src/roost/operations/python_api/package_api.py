@@ -333,8 +333,8 @@ class Package(stored.PackageFolder):
             The id of the checkpoint.
 
         Raises:
-            Refused: Outside of ``with``, in use by another process, in a forked process, or a state that the
-                package cannot continue from.
+            Refused: Outside of ``with``, in use by another process, in a forked process, a state that the
+                package cannot continue from, or a metric that is no number or is called like a field of rows.
             CheckpointError: The state holds an object that cannot be saved.
             OSError: The checkpoint could not be written; the older ones are unchanged.
         """

@@ -175,4 +175,4 @@ class Runs(Sequence[Package]):
             own = [varying[name][at] for name in names]
             cells = [one.name, one.state, one.step, *own, one.metric, one.last, one.best]
             lines.append([tables.format_cell(value) for value in cells])
-        return ["name", "state", "step", *names, "metric", "last", "best"], lines
+        return ["name", "state", "step", *map(tables.format_cell, names), "metric", "last", "best"], lines
