@@ -14,6 +14,7 @@ from roost.operations.listing.package_row import FoundPackage, IndexEntry, Packa
 from roost.operations.listing.search import search
 from tests.messages import Messages
 from tests.operations.packages import ROWS, VALUES, package, session
+from tests.package.dlnest.original import original
 
 
 @pytest.fixture(autouse=True)
@@ -160,3 +161,10 @@ def test_several_folders(tmp_path: Path) -> None:
     assert [one.name for one in search(found, "x=two")] == ["of-two"]
     assert [one.name for one in search(found, "sort:-x")] == ["of-two", "of-one"]
     assert search([], "anything<3") == []
+
+
+def test_a_package_of_another_program_is_found_by_its_state(tmp_path: Path) -> None:
+    original(tmp_path / "Saves" / "old")
+    package(tmp_path / "Saves", "run")
+    assert [one.name for one in list_packages(tmp_path / "Saves", "state:foreign")] == ["old"]
+    assert [one.name for one in list_packages(tmp_path / "Saves", "state!=foreign")] == ["run"]

@@ -60,7 +60,7 @@ def test_the_three_tracks(tmp_path: Path) -> None:
         package.getStateDict(1, "cpu")
     args = json.loads((package.path / "args.json").read_text())
     assert args["checkpoint_args"] == TRACKS and args["lr"] == 0.1 and "roost" not in args
-    package._end()
+    package._end_writing()
     assert PackageFolder.open(package.path).state() == "succeeded"
 
 
@@ -68,7 +68,7 @@ def test_goes_back_and_on(tmp_path: Path) -> None:
     package = made(tmp_path, checkpoint_args={**TRACKS, "max_ckpt_in_fast_track": 9})
     for number in range(4):
         package.saveACheckpoint({"n": number})
-    package._end()
+    package._end_writing()
     again = SavePackage()
     again.initFromAnExistSavePackage(str(package.path))
     again.setCkptID(1)
@@ -76,7 +76,7 @@ def test_goes_back_and_on(tmp_path: Path) -> None:
     assert again.getStateDict(device="cpu")["n"] == 100
     assert checkpoint.ids(package.path / "Checkpoints") == [0, 1, 2, 3, 4], "nothing is removed"
     assert [one.id for one in PackageFolder.open(package.path).store().lineage()] == [0, 1, 4]
-    again._end()
+    again._end_writing()
 
 
 def test_objects_and_output_and_markers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +97,7 @@ def test_objects_and_output_and_markers(tmp_path: Path, monkeypatch: pytest.Monk
         file.write("of a rank\n")
     assert (package.path / "_output.txt").read_text() == "a line\n"
     assert (package.path / "_output_1.txt").read_text() == "of a rank\n"
-    package._end()
+    package._end_writing()
 
 
 def test_a_name_twice_keeps_both(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_a_project_with_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     package.saveACheckpoint({"runner": {}, "log_dict": {"acc": [0.5]}})
     assert package.getStateDict(device="cpu")["log_dict"] == {"acc": [0.5]}
     assert json.loads((package.path / "args.json").read_text())["epochs"] == 77
-    package._end()
+    package._end_writing()
     os.chdir(tmp_path)
 
 
@@ -141,4 +141,4 @@ def test_a_trained_package_is_read_and_not_written(tmp_path: Path) -> None:
     assert len(package.getStateDict(device="cpu")["log_dict"]["acc"]) == 1
     with pytest.raises(Refused, match="trainer"):
         package.saveACheckpoint({"runner": {}})
-    package._end()
+    package._end_writing()

@@ -41,7 +41,7 @@ _LAST_DROPPED = (("METRIC", "LAST", "BEST"),)
 _MIN_ABOUT = 16
 """Characters of the last column that stay visible when it is truncated."""
 _LINES_BESIDE_ROWS = 4
-"""Lines of a screen that the list leaves: the header, what is left out, the next prompt."""
+"""Lines of a screen that are no rows: the header, the number of packages left out, the next prompt."""
 
 
 @click.command("ls")

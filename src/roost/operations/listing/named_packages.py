@@ -71,9 +71,7 @@ def _find_by_pattern(pattern: str) -> Iterator[Path]:
         candidates = sorted(Path(resolve.RUNS_FOLDER).glob(pattern))
     found = [path for path in candidates if _is_package(path)]
     if not found:
-        raise NotFound(
-            "no package matches the pattern", received=pattern, fix="`roost ls` lists all packages"
-        )
+        raise NotFound("no package matches the pattern", received=pattern, fix=_LIST_FIX)
     yield from found
 
 

@@ -72,7 +72,7 @@ def _summarize_checked(path: Path) -> PackageSummary:
         metric=metric,
         last=last,
         best=_best_value(path, rule) if metric == rule.get("monitor") else None,
-        started=_started(found[0]) if found else None,
+        started=found[0].recorded.started if found else None,
         seconds=sum(_seconds(session, progress) for session in found) if found else None,
         sessions=len(found),
         error=(latest.error if latest and latest.state in ("failed", "crashed") else None)
@@ -120,10 +120,6 @@ def _group(path: Path, sweep: str) -> str:
     if isinstance(section := values.get("roost"), dict):  # DLNest's contract
         section.pop("seed", None)
     return f"{sweep}-{zlib.crc32(json.dumps(values, sort_keys=True).encode()):08x}"
-
-
-def _started(session: Session) -> float | None:
-    return session.recorded.started
 
 
 def _seconds(session: Session, progress: live_progress.ProgressRecord | None) -> float:

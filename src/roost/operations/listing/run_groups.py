@@ -32,7 +32,7 @@ class RunGroup(msgspec.Struct, frozen=True, kw_only=True):
     """Runs that are counted together, and the statistics of those that succeeded."""
 
     values: dict[str, Any]
-    """What the runs have in common and other groups have not: values by key."""
+    """The values by key that all runs of the group have, and that distinguish it from other groups."""
     runs: int
     succeeded: int
     metric: str | None

@@ -51,7 +51,7 @@ class _Column(NamedTuple):
     much faster than a list."""
 
     different: list[list[Any]]
-    """The different values of packages."""
+    """The values of packages, each once."""
     code_type: Literal["B", "H", "I"]
     """The size of a code: 1, 2 or 4 bytes."""
     codes: bytes
@@ -59,7 +59,7 @@ class _Column(NamedTuple):
     1."""
 
     def code_list(self) -> memoryview:
-        """The codes as numbers."""
+        """Returns the codes as numbers."""
         return memoryview(self.codes).cast(self.code_type)
 
 

@@ -222,8 +222,8 @@ class Package(stored.PackageFolder):
 
         if id not in (None, _NEWEST):
             return _unwrap_state(read(store.path(id)))
-        found, said = store.newest_readable(read)
-        for line in said:
+        found, notes = store.newest_readable(read)
+        for line in notes:
             warnings.warn(line, stacklevel=2)
         if found is None:
             raise NotFound("the package has no checkpoint yet", where=self.path, fix="ask `current` first")
@@ -244,6 +244,9 @@ class Package(stored.PackageFolder):
         packages with modules of the same names can be loaded together. Modules that the Runner imports later,
         while it runs, are not found: import them at the top of the file.
 
+        A runner of DLNest's contract is built in its order, from ``BAll`` to ``AModelInit``, and is not
+        put into evaluation mode.
+
         Args:
             checkpoint: ``last``, ``best`` or an id; None: ``last``, the newest undamaged one of the run's
                 lineage.
@@ -251,9 +254,6 @@ class Package(stored.PackageFolder):
             info: The value of ``Runner.info``; None: that of the Dataset, which is then built and needs its
                 data.
             trust: Reads pickled objects of the checkpoint that another user wrote: they may run any code.
-
-        A runner of DLNest's contract is built in its order, from ``BAll`` to ``AModelInit``, and is not
-        put into evaluation mode.
 
         Raises:
             NotFound: There is no such checkpoint, or none at all.
@@ -298,7 +298,7 @@ class Package(stored.PackageFolder):
         assert writing is not None
         writing.end(error)
 
-    def _open(self) -> PackageWriter:
+    def _open_writer(self) -> PackageWriter:
         if self._writing is None:
             raise Refused(
                 "the package is not open for writing",
@@ -338,7 +338,7 @@ class Package(stored.PackageFolder):
             CheckpointError: The state holds an object that cannot be saved.
             OSError: The checkpoint could not be written; the older ones are unchanged.
         """
-        return self._open().save(state, hold=hold, step=step, epoch=epoch, metrics=metrics or {}).id
+        return self._open_writer().save(state, hold=hold, step=step, epoch=epoch, metrics=metrics or {}).id
 
     def set_current(self, id: int) -> None:
         """Makes the run continue from checkpoint ``id``, in `save` and in `roost continue`. Later checkpoints
@@ -350,7 +350,7 @@ class Package(stored.PackageFolder):
             Refused: As in `save`.
             OSError: The change cannot be written.
         """
-        self._open().set_current(id)
+        self._open_writer().set_current(id)
 
 
 def open_package(path: Path | str) -> Package:

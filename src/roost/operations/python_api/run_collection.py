@@ -67,7 +67,7 @@ class Runs(Sequence[Package]):
 
         Raises:
             NotFound: There is no run of this name.
-            IndexError: There are not so many.
+            IndexError: There is no run at this position.
         """
         if isinstance(key, slice):
             return Runs(self._found[key], self._columns)

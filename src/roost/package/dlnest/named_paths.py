@@ -31,7 +31,8 @@ class NamedPaths:
     inside: list[Path] = field(default_factory=list)
     """Files and folders of the project, absolute."""
     outside: dict[str, Path] = field(default_factory=dict)
-    """Files and folders that are not in the project's folder, or links there to such: by their places."""
+    """Files and folders outside of the project's folder, also those to which a link in it leads: by their
+    places."""
     places: dict[str, str] = field(default_factory=dict)
     """The place in the package of each written path that does not keep its place as written."""
 

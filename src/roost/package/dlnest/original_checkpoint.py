@@ -27,7 +27,7 @@ _PARTS = {"life_cycle", "dataset", "runner", "model", "log_dict"}
 
 
 class NotRead:
-    """In the place of an object that only its own code could build."""
+    """Replaces an object that only the code of its class could build."""
 
     def __new__(cls, *arguments: object, **named: object) -> NotRead:
         return object.__new__(cls)

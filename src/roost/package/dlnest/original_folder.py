@@ -36,7 +36,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def read_only_error(path: Path) -> NotFound:
-    """Returns the error of what only a package of roost can do."""
+    """Returns the error of an operation for which a package must be one of roost."""
     name = quote(str(path))
     reading = f"`roost show {name}`, `roost analyze {name} -s SCRIPT` or `roost export {name} --weights FILE`"
     return NotFound(

@@ -24,7 +24,7 @@ class OriginalPackage(PackageFolder):
         """Opens the package at ``path``.
 
         Raises:
-            NotFound: It is none.
+            NotFound: There is no such package.
         """
         path = Path(path).expanduser().absolute()
         if not is_original(path):
@@ -62,7 +62,7 @@ class OriginalPackage(PackageFolder):
         return dict(sorted(found.items()))
 
     def notes(self) -> list[str]:
-        """Returns lines for the user: what its own files say that is not so."""
+        """Returns a line for each false statement of the package's own files."""
         derived, files = read_json(self.path / "_package.json") or {}, self.files()
         tracks = [one for key in _TRACKS if isinstance(one := derived.get(key), list)]
         listed = {id for one in tracks for id in one if type(id) is int}

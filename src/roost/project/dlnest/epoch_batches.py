@@ -136,8 +136,9 @@ class EpochBatches:
         )
 
     def _probe(self) -> None:
-        """Notes a set or a sampler that gives other values when it is read twice with the same seeds. Once,
-        and in another process: no file stays open, and no generator advances."""
+        """Notes a set or a sampler that gives other values when it is read twice with the same seeds. They
+        are read only before the first pass, and in another process: no file stays open, and no generator of
+        this process advances."""
         if self._is_probed:
             return
         self._is_probed = True
@@ -156,6 +157,11 @@ def own_state(loader: Any) -> dict[str, Any]:
 
 
 def restore_own_state(loader: Any, state: Mapping[str, Any], *, generators_only: bool = False) -> None:
+    """Restores the result of `own_state`, or only the generators of it.
+
+    Raises:
+        CheckpointError: The loader has other parts than the one whose state was saved.
+    """
     generators, parts = loader_parts.generators(loader), _stateful_parts(loader)
     if len(generators) != len(state["own"]) or len(parts) != len(state["parts"]):
         raise CheckpointError(

@@ -90,7 +90,6 @@ def construct(
     role: Role,
     generation: Generation,
     *,
-    attached: Mapping[str, Any],
     place: ProcessPlace,
     given: Mapping[str, Any],
     positional: tuple[Any, ...] = (),
@@ -101,13 +100,13 @@ def construct(
         found: The class.
         role: What it is.
         generation: Its generation.
-        attached: ``args``, ``plugins`` and ``status``.
         place: The device and the ranks.
-        given: Values by keyword, for all generations.
+        given: The arguments of all generations by name; ``args``, ``plugins`` and ``status`` are also
+            attributes of the object before its constructor runs.
         positional: The arguments in 0.2.
     """
     made: Any = object.__new__(found)
-    attach(made, attached["args"], attached["plugins"], attached["status"], place)
+    attach(made, given["args"], given["plugins"], given["status"], place)
     if generation is Generation.V02:
         made.__init__(*positional)
         return made

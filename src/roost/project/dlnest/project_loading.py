@@ -31,7 +31,7 @@ from roost.train.distributed.ranks import ALONE, Ranks
 
 @dataclass
 class DlnestProject:
-    """A project of DLNest's contract, whose parts come to be in this order:
+    """A project of DLNest's contract, whose parts are built in this order:
 
     ```
     project = load_project(...)      # LifeCycle, its state
@@ -61,7 +61,7 @@ class DlnestProject:
     dataset: Any = None
     runner: Any = None
     info: Any = None
-    """What the dataset gives the runner."""
+    """What ``Dataset.init`` returned for the runner: a dict."""
     train_loader: Any = None
     valid_loader: Any = None
     log: dict[str, Any] = field(default_factory=dict)
@@ -85,7 +85,7 @@ class DlnestProject:
             is_oldest = one.generation is Generation.V02
             given = self.dataset.afterInit() if is_oldest else self.dataset.init(self.args)
             method = f"{one.found.__name__}.{'afterInit' if is_oldest else 'init'}()"
-            self.info, self.train_loader, self.valid_loader = _three(given, method)
+            self.info, self.train_loader, self.valid_loader = _require_three(given, method)
             if self.state is not None and "dataset" in self.state:
                 self.dataset.loadSaveDict(self.state["dataset"])
         self.calls.after("ADatasetInit")
@@ -227,7 +227,6 @@ class DlnestProject:
             one.found,
             one.role,
             one.generation,
-            attached=given,
             place=place,
             given=given,
             positional=positional,
@@ -328,7 +327,7 @@ def _then(step: Callable[..., Any], last: Callable[[], None]) -> Callable[..., N
     return both
 
 
-def _three(found: Any, by: str) -> tuple[Any, Any, Any]:
+def _require_three(found: Any, by: str) -> tuple[Any, Any, Any]:
     if not isinstance(found, tuple | list) or len(found) != 3:
         raise ContractError(
             f"{by} must return a dict for the runner, a training loader and a validation loader",

@@ -58,7 +58,7 @@ class SavePackage:
         self._package: PackageFolder | None = None
         self._writer: PackageWriter | None = None
         if configPath:
-            self._take(layers.load(configPath, tuning=freqPath or None, contract=Contract.DLNEST))
+            self._set_config(layers.load(configPath, tuning=freqPath or None, contract=Contract.DLNEST))
 
     @property
     def path(self) -> Path:
@@ -73,7 +73,7 @@ class SavePackage:
         """Takes a config as a dict, with ``save_root`` and ``checkpoint_args``."""
         values = dict(args)
         layer = Layer("given from Python", values)
-        self._take(Config(Path.cwd() / "args", values, [], (layer,), Contract.DLNEST))
+        self._set_config(Config(Path.cwd() / "args", values, [], (layer,), Contract.DLNEST))
 
     def saveToNewDir(self, overrideSaveName: str = "", copyFiles: bool = True) -> None:
         """Makes a package in ``save_root``. A name that exists gets a suffix: nothing is overwritten.
@@ -94,7 +94,7 @@ class SavePackage:
         draft = prepare_training(self._config) if copyFiles else _without_files(self._config)
         for line in draft.notes():
             warnings.warn(line, stacklevel=2)
-        self._begin(draft.create(overrideSaveName or None, command=sys.argv))
+        self._begin_writing(draft.create(overrideSaveName or None, command=sys.argv))
 
     def initFromAnExistSavePackage(self, packagePath: str) -> None:
         """Opens a package that exists.
@@ -102,7 +102,7 @@ class SavePackage:
         Raises:
             NotFound: There is no package.
         """
-        self._begin(PackageFolder.open(packagePath))
+        self._begin_writing(PackageFolder.open(packagePath))
 
     def saveACheckpoint(self, stateDict: dict[Any, Any], holdThisCheckpoint: bool = False) -> None:
         """Saves a state durably, and removes the checkpoints that no track keeps.
@@ -154,8 +154,8 @@ class SavePackage:
 
         if id != -1:
             return read(store.path(id))
-        found, said = store.newest_readable(read)
-        for line in said:
+        found, notes = store.newest_readable(read)
+        for line in notes:
             warnings.warn(line, stacklevel=2)
         if found is None:
             raise NotFound("the package has no checkpoint yet", where=self.path)
@@ -176,21 +176,21 @@ class SavePackage:
         name = "_output.txt" if rank == -1 else f"_output_{rank}.txt"
         return (self.path / name).open("a", buffering=1, encoding="utf-8")
 
-    def _take(self, config: Config) -> None:
+    def _set_config(self, config: Config) -> None:
         parse_tracks(config.values, where=config.where)
         self._config = config
 
-    def _begin(self, package: PackageFolder) -> None:
-        self._end()
+    def _begin_writing(self, package: PackageFolder) -> None:
+        self._end_writing()
         policy = policy_from_settings(parse_tracks(package.settings()))
         self._package = package
         self._writer = PackageWriter(package, part=PROJECT, policy=policy, pickles=Pickles.OWN)
-        atexit.register(self._end)
+        atexit.register(self._end_writing)
 
-    def _end(self) -> None:
+    def _end_writing(self) -> None:
         writer, self._writer = self._writer, None
         if writer is not None:
-            atexit.unregister(self._end)
+            atexit.unregister(self._end_writing)
             writer.end(getattr(sys, "last_value", None))  # the error that ended the program
 
     def _opened(self) -> PackageFolder:
