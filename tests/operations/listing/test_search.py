@@ -160,3 +160,10 @@ def test_several_folders(tmp_path: Path) -> None:
     assert [one.name for one in search(found, "x=two")] == ["of-two"]
     assert [one.name for one in search(found, "sort:-x")] == ["of-two", "of-one"]
     assert search([], "anything<3") == []
+
+
+def test_packages_of_dlnest_are_found_by_their_state(runs: Path) -> None:
+    (runs / "theirs" / "Checkpoints").mkdir(parents=True)
+    (runs / "theirs" / "args.json").write_text('{"runner_file_path": "Model/Runner.py"}')
+    assert names(runs, "status:foreign") == "theirs"
+    assert names(runs, "state!=foreign") == "a b c new"

@@ -20,9 +20,10 @@ from typing import Literal, NamedTuple, NoReturn
 
 from roost.base.errors import UsageError
 from roost.base.text.suggestions import did_you_mean
+from roost.operations.listing.package_row import FOREIGN
 from roost.package.session_schema import ENDED_STATES, LIVE_STATES
 
-STATES = ("new", *LIVE_STATES, *ENDED_STATES, "damaged")
+STATES = ("new", *LIVE_STATES, *ENDED_STATES, "damaged", FOREIGN)
 MAX_CHARACTERS = 4096
 MAX_TERMS = 64
 
