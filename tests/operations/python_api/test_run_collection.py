@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,13 @@ def test_a_setting_that_is_not_a_number_does_not_vary(tmp_path: Path) -> None:
     assert "least" not in roost.runs(tmp_path / "runs").varying
 
 
+def test_the_same_run_is_equal(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = roost.runs(folder)
+    assert found[1] in found and found.index(found["b"]) == 1 and len({found[0], found[0], found[1]}) == 2
+    monkeypatch.chdir(folder)
+    assert roost.open_package("b") == found["b"] != found["a"]
+
+
 def test_tables(folder: Path) -> None:
     pandas, arrow = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
     found = roost.runs(folder, "sort:-lr")
@@ -111,10 +119,12 @@ def test_a_picture_of_the_list(tmp_path: Path, messages: Messages) -> None:
             **VALUES,
             "seed": number,
             "about": "<b>\x1b[31m\n" + "x" * 99,
+            "key\x1b[31m": number,
             "many": dict.fromkeys("abcdefg", number),
         }
         package(tmp_path / "runs", f"r{number:02}", checkpoints=False, values=values)
     shown = repr(roost.runs(tmp_path / "runs"))
+    assert "\x1b" not in shown
     messages.check(shown)
     assert "r19" in shown and "r20" not in shown
     shown = roost.runs(tmp_path / "runs")._repr_html_()
@@ -136,7 +146,9 @@ def test_metrics_of_one_run(folder: Path, messages: Messages) -> None:
     assert [row["step"] for row in run.rows()] == [10, 20, 30] and run.rows()[-1]["test/loss"] == 0.7
     summary = run.summary()
     assert (summary.state, summary.step, summary.last) == ("succeeded", 30, 0.75)
-    assert "<td>valid/accuracy</td><td>0.91</td>" in run._repr_html_()
+    shown = run._repr_html_()
+    assert "<td>valid/accuracy</td><td>0.91</td>" in shown
+    assert f"<td>started</td><td>{time.strftime('%Y-%m-%d', time.localtime(summary.started))} " in shown
 
 
 def test_times_and_norms_are_asked_for_by_name(tmp_path: Path) -> None:

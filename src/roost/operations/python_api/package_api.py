@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 import warnings
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -112,6 +113,13 @@ class Package(stored.PackageFolder):
 
     # ---- reading ------------------------------------------------------------------------------------------
 
+    def __eq__(self, other: object) -> bool:
+        """Whether both are the same folder: `roost.runs` gives a new object each time."""
+        return isinstance(other, Package) and self.path.absolute() == other.path.absolute()
+
+    def __hash__(self) -> int:
+        return hash(self.path.absolute())
+
     def __repr__(self) -> str:
         try:
             state, found = self.state(), checkpoint.ids(self.checkpoints) if self.checkpoints.is_dir() else []
@@ -124,6 +132,8 @@ class Package(stored.PackageFolder):
         """Returns the table for a notebook: the summary, and the newest value of each metric."""
         summary = msgspec.structs.asdict(self.summary())
         shown = {name: value for name, value in summary.items() if value is not None}
+        if (started := shown.get("started")) is not None:
+            shown["started"] = time.strftime("%Y-%m-%d %H:%M", time.localtime(started))
         newest = {name: float(curve.values[-1]) for name, curve in self.metrics().items()}
         lines = [[name, tables.format_cell(value)] for name, value in {**shown, **newest}.items()]
         return tables.to_html(str(self.path), ("", ""), lines)
