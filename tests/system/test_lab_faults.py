@@ -325,10 +325,12 @@ RUDE_COMMANDS = {
 
 
 def test_commands_that_spoil_their_process_are_recorded_as_they_ended(lab: Lab) -> None:
-    """F38."""
+    """A command that is to be stopped ignores SIGTERM, once it says so."""
     tasks = {code: lab.queue(python(code)).id for code in RUDE_COMMANDS}
-    deaf = lab.queue(python("import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(600)"))
+    ignores = "signal.signal(15, signal.SIG_IGN); open('deaf', 'w').close()"
+    deaf = lab.queue(python(f"import signal, time; {ignores}; time.sleep(600)"))
     lab.start()
+    wait_for((lab.folder / "deaf").exists)
     lab.wait_for(deaf.id, RUNNING)
     lab.ask(deaf.id, STOP)
     for code, id in tasks.items():
