@@ -143,5 +143,6 @@ def test_as_many_different_values_as_there_are_packages(count: int) -> None:
     values = [[], *([number] for number in range(count)), [0], []]
     found = search_index._encode_column(values)
     codes = found.code_list()
-    assert [[(), *found.different][code] or [] for code in codes] == values
+    table = [[], *found.different]
+    assert [table[code] for code in codes] == values
     assert len(found.codes) == len(values) * (1 if count < 256 else 2 if count < 65_536 else 4)

@@ -104,8 +104,9 @@ def test_a_file_that_no_session_has_written_is_not_sealed(tmp_path: Path) -> Non
     (made.path / "sessions" / "1.strange.txt").write_bytes(b"of a stranger")
     age(made)
     seal_session(made, next_session(made))
+    number = next_session(made)
     (made.path / "media" / "10" / "own.png").write_bytes(b"of session 3")
-    seal_session(made, next_session(made))
+    seal_session(made, number)
     assert files_of(made, 2) >= {"records/2.jsonl", "sessions/1.seal.json"}
     assert "media/10/own.png" in files_of(made, 3)
     strange = {"media/10/strange.png", "sessions/1.strange.txt"}
