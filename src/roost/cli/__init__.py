@@ -5,7 +5,8 @@ commands: one module for each command
 options: options that several commands share
 __main__: the program: the list of commands, errors and exit codes
 other_tools: commands, options and scripts of other tools, and what to type here
-terminal: output to stdout and stderr, tables, escaping
+terminal: output to stdout and stderr, escaping, colours, the width of text
+table: tables
 live_run: follows a running session, and handles Ctrl-C
 plain_output: the screen of a followed session in a pipe or file
 progress_bar: the screen of a followed session on a terminal
