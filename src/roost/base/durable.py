@@ -316,6 +316,16 @@ def remove_file(path: Path) -> None:
     fsync_folder(path.parent)
 
 
+def remove_empty_folder(path: Path) -> None:
+    """Removes a folder.
+
+    Raises:
+        OSError: It is not empty, or cannot be removed.
+    """
+    _call_fault("unlink", path)
+    path.rmdir()
+
+
 def remove_folder(path: Path) -> None:
     """Removes a folder and everything in it. The folder is renamed to a staging name first, so that no reader
     sees half of it, not even after a power cut.

@@ -24,7 +24,7 @@ _PARTS = {
 
 
 class PackageUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """What a package takes on the disk, in bytes."""
+    """The bytes that a package takes on the disk."""
 
     name: str
     path: str
@@ -42,7 +42,7 @@ class PackageUsage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DiskUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """What packages and the trash of their folders take on the disk, in bytes."""
+    """The bytes that packages and the trash of their folders take on the disk."""
 
     packages: list[PackageUsage]
     """The largest first."""

@@ -24,7 +24,7 @@ KEPT = ("best", "last", "held")
 
 
 class PruneRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a pruning keeps."""
+    """A request to prune, by what is kept."""
 
     keep: tuple[str, ...] = ()
     """``best``, ``last``, ``held`` and ids of checkpoints; empty: all. The last is kept in any case."""
@@ -43,7 +43,7 @@ class PruneRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlannedPruning(msgspec.Struct, frozen=True, kw_only=True):
-    """What pruning a package would do, or has done."""
+    """The removals of a package, planned or carried out."""
 
     path: Path
     pruning: Pruning

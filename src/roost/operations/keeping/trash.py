@@ -236,7 +236,7 @@ def restore(words: Sequence[str]) -> Iterator[tuple[Path, Path]]:
             durable.move(path, to)  # in place of the empty folder, which keeps the name free
         except BaseException:
             with contextlib.suppress(OSError):
-                to.rmdir()
+                durable.remove_empty_folder(to)  # not if the package is there already
             raise
         yield path, to
 

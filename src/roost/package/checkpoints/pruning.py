@@ -46,7 +46,7 @@ class RecordedFile(msgspec.Struct, frozen=True):
 
 
 class Pruning(msgspec.Struct, frozen=True, kw_only=True):
-    """One removal of parts of a package."""
+    """A removal of parts of a package, by one command."""
 
     time: float
     rule: str
