@@ -52,33 +52,34 @@ def read(words: Sequence[str]) -> list[LabelledPackage]:
 
 def tag(words: Sequence[str], tags: Iterable[str], *, remove: bool = False) -> list[LabelledPackage]:
     """Adds tags to the packages that words name, or removes them, and returns their labels; raises the errors
-    of `change`."""
+    of `select_packages` and `change`."""
     given = list(tags)
-    return change(words, lambda path: (labels.remove_tags if remove else labels.add_tags)(path, given))
+    return change(
+        select_packages(words), lambda path: (labels.remove_tags if remove else labels.add_tags)(path, given)
+    )
 
 
 def star(words: Sequence[str], *, starred: bool = True) -> list[LabelledPackage]:
     """Stars the packages that words name, or removes their stars, and returns their labels; raises the errors
-    of `change`."""
-    return change(words, lambda path: labels.set_starred(path, starred))
+    of `select_packages` and `change`."""
+    return change(select_packages(words), lambda path: labels.set_starred(path, starred))
 
 
 def note(words: Sequence[str], text: str | None) -> list[LabelledPackage]:
     """Replaces the note of the packages that words name, and returns their labels; None removes it. Raises
     the errors of `change`."""
-    return change(words, lambda path: labels.set_note(path, text))
+    return change(select_packages(words), lambda path: labels.set_note(path, text))
 
 
-def change(words: Sequence[str], update: Callable[[Path], Labels]) -> list[LabelledPackage]:
-    """Changes the labels of the packages that words name. All are looked up before the first is changed.
+def change(packages: Sequence[Path], update: Callable[[Path], Labels]) -> list[LabelledPackage]:
+    """Changes the labels of packages; all are checked before the first is changed.
 
     Raises:
-        NotFound: A word names no package.
+        NotFound: One of them is no package of roost.
         UsageError: A label is not valid.
         Refused: A newer roost has written a package, or its labels; then it and those after it are unchanged.
         OSError: Labels cannot be written.
     """
-    packages = select_packages(words)
     for path in packages:
         refusals.require_own_format(path)
     return [LabelledPackage(path=path, labels=update(path)) for path in packages]

@@ -438,7 +438,8 @@ def _missing_checkpoints(package: PackageFolder, ids: list[int]) -> Iterator[Fin
         for id in sorted(package.kept_ids() - set(ids)):
             name = f"Checkpoints/{checkpoint.PREFIX}{id}.ckpt"
             if name not in pruned:
-                yield Finding("checkpoint", name, "missing", "is gone")
+                reason = "is gone; `roost prune` removes checkpoints on purpose, and records it"
+                yield Finding("checkpoint", name, "missing", reason)
 
 
 def _verify_checkpoint(path: Path, what: str) -> Finding:

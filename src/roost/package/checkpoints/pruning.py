@@ -194,13 +194,15 @@ def carry_out(package: PackageFolder, new: Pruning) -> None:
     _finish(package, new)
 
 
-def finish_interrupted(package: PackageFolder) -> bool:
-    """Finishes prunings that were killed; returns whether there were any. The caller holds the package's
+def finish_interrupted(package: PackageFolder) -> None:
+    """Finishes prunings that were killed, with their temporary files. The caller holds the package's
     lock. Raises the errors of `carry_out`."""
-    interrupted = [one for one in in_effect(package) if not is_finished(package, one)]
-    for one in interrupted:
-        _finish(package, one)
-    return bool(interrupted)
+    for folder in (package.path, package.checkpoints, package.blackbox):
+        if folder.is_dir():
+            durable.sweep(folder)
+    for one in in_effect(package):
+        if not is_finished(package, one):
+            _finish(package, one)
 
 
 def in_effect(package: PackageFolder) -> list[Pruning]:
@@ -225,6 +227,8 @@ def _finish(package: PackageFolder, one: Pruning) -> None:
         if _is_same(path, digest):
             checkpoint.rewrite_manifest(path, keep=lambda file: not _is_dropped(file))
         listed = checkpoint.read_manifest(path).files if path.is_dir() else {}
+        if path.is_dir():
+            durable.sweep(path)  # a manifest that was not renamed
         for file in one.files:
             folder, _, short = file.rpartition("/")
             if folder == name and short not in listed and path.is_dir():
