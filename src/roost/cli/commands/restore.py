@@ -20,6 +20,8 @@ def command(words: tuple[str, ...], as_json: bool) -> int:
     roost restore                              # what is in the trash
     roost restore runs/NAME
     """
+    from msgspec import structs
+
     from roost.base.text.byte_sizes import format_bytes
     from roost.operations.keeping import trash
 
@@ -29,7 +31,7 @@ def command(words: tuple[str, ...], as_json: bool) -> int:
         return 0
     found = trash.entries(trash.find_roots([]))
     if as_json:
-        terminal.print_json(found)
+        terminal.print_json([{**structs.asdict(one), "path": str(one.path)} for one in found])
         return 0
     if not found:
         terminal.print_status("the trash of this folder and of its runs is empty")

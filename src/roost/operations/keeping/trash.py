@@ -234,6 +234,9 @@ def restore(words: Sequence[str]) -> Iterator[tuple[Path, Path]]:
         to = package_name.make_unique(path.parent.parent, parsed[0])
         try:
             durable.move(path, to)  # in place of the empty folder, which keeps the name free
+        except FileNotFoundError:
+            durable.remove_empty_folder(to)
+            raise NotFound("is not in the trash any more", received=str(path)) from None
         except BaseException:
             with contextlib.suppress(OSError):
                 durable.remove_empty_folder(to)  # not if the package is there already
