@@ -85,7 +85,7 @@ def test_version() -> None:
         (["rnu"], 2, "'run'"),
         (["cancel", "01m7"], 2, "`roost stop 01m7`"),
         (["queue"], 2, "`roost tasks`"),
-        (["delete", "one"], 2, "no command deletes"),
+        (["delete", "one"], 2, "`roost rm one`"),
         (["fit", "--config", "p/config.yaml"], 2, "`roost run p/config.yaml`"),
         (["train.py", "--lr", "1"], 2, "`roost submit -- python train.py --lr 1`"),
         (["run", "train.py"], 2, "`roost submit -- python train.py`"),

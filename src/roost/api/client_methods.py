@@ -39,6 +39,7 @@ from roost.operations.responses import (
     SubmitResponse,
     TaskPage,
 )
+from roost.package.labels import Labels
 
 State = Literal["pending", "starting", "running", "stopping", "succeeded", "failed", "stopped", "crashed"]
 
@@ -259,6 +260,30 @@ class ClientMethods:
     def stop_run(self, run: str, *, now: bool = False) -> ApiRequest[AcceptedRun]:
         """Requests a run to save and stop, or kills it."""
         return post(f"/runs/{path_segment(run)}/stop", AcceptedRun, now=now)
+
+    @operation
+    def label_run(
+        self,
+        run: str,
+        *,
+        add_tags: Sequence[str] = (),
+        remove_tags: Sequence[str] = (),
+        note: str | None = None,
+        starred: bool | None = None,
+    ) -> ApiRequest[Labels]:
+        """Changes the labels of a run, and returns them; arguments that are left out change nothing.
+
+        Args:
+            run: The id of the run.
+            add_tags: The tags to add.
+            remove_tags: The tags to remove.
+            note: The new note; an empty one removes it.
+            starred: Whether it is starred.
+        """
+        return post(
+            f"/runs/{path_segment(run)}/labels", Labels, add_tags=add_tags, remove_tags=remove_tags,
+            note=note, starred=starred,
+        )  # fmt: skip
 
     @operation
     def checkpoints(self, run: str) -> ApiRequest[list[CheckpointDetails]]:

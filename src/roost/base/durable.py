@@ -300,6 +300,32 @@ def rename(path: Path, to: Path) -> None:
     fsync_folder(to.parent)
 
 
+def move(path: Path, to: Path) -> None:
+    """Moves a file or folder into another folder of the same file system, by one durable rename. The caller
+    makes sure that ``to`` does not exist, or is an empty folder that it has made itself."""
+    _call_fault("rename", to)
+    path.rename(to)
+    fsync_folder(to.parent)
+    fsync_folder(path.parent)
+
+
+def remove_file(path: Path) -> None:
+    """Removes a file durably; does nothing if there is none."""
+    _call_fault("unlink", path)
+    path.unlink(missing_ok=True)
+    fsync_folder(path.parent)
+
+
+def remove_empty_folder(path: Path) -> None:
+    """Removes a folder.
+
+    Raises:
+        OSError: It is not empty, or cannot be removed.
+    """
+    _call_fault("unlink", path)
+    path.rmdir()
+
+
 def remove_folder(path: Path) -> None:
     """Removes a folder and everything in it. The folder is renamed to a staging name first, so that no reader
     sees half of it, not even after a power cut.

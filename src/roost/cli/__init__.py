@@ -14,5 +14,6 @@ wait_progress: screens that show the stage of other work
 package_view: text of `roost show`
 data_view: text of `roost show --data`
 analysis_value: text of the value of `roost analyze`
+confirmation: the question before something is removed
 task_changes: `hold`, `release` and `priority`
 """

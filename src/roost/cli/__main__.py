@@ -43,6 +43,17 @@ COMMAND_GROUPS = {
         "tensorboard": "Show packages in TensorBoard.",
         "verify": "Check the files of a package for damage.",
     },
+    "Keep and throw away": {
+        "tag": "Add tags to packages, or list them.",
+        "note": "Show or replace the note of a package.",
+        "star": "Star packages: these are not removed.",
+        "unstar": "Remove the stars of packages.",
+        "du": "Show what packages take on the disk.",
+        "rm": "Move packages into the trash.",
+        "restore": "Take packages back from the trash.",
+        "gc": "Delete what is in the trash.",
+        "prune": "Remove checkpoints that are not needed.",
+    },
     "Use a trained model": {
         "analyze": "Run a script on a trained package.",
         "predict": "Run a trained model on data.",

@@ -62,6 +62,10 @@ def _summary_lines(shown: PackageDetails) -> Iterator[str]:
     yield f"{click.style(terminal.escape_text(shown.path), bold=True)}  {terminal.format_state(row.state)}"
     if row.description:
         yield terminal.escape_text(row.description)
+    if row.tags or row.starred:
+        yield terminal.escape_text(", ".join([*(["starred"] if row.starred else []), *row.tags]))
+    if row.note:
+        yield terminal.escape_text(row.note)
     yield from _lineage_lines(shown)
     where = (
         "" if row.step is None else f"step {row.step}" + (f"/{row.total_steps}" if row.total_steps else "")

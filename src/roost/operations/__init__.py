@@ -7,6 +7,7 @@ queue: to submit tasks, list them, explain them and change them
 devices: the cards of this machine and leases on them
 listing: to list, search and group packages
 reading: to show and verify packages
+keeping: to label, remove, restore and prune packages
 python_api: packages and runs from Python
 curves: to plot and export records
 models: to use the trained weights: analysis, prediction, export

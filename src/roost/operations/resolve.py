@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from pathlib import Path
 
@@ -111,7 +112,15 @@ def find_package(text: str | Path) -> Path:
         what = f"this is a sweep of {len(each)} tasks, and one package is needed: "
         fix = f"name one of them, such as {shlex.quote(task.package)}"
         raise UsageError(f"{what}{join_names(each, _MAX_LISTED)}", received=str(text), fix=fix)
+    if is_removed(task):
+        fix = f"if it is in the trash: roost restore {shlex.quote(task.package)}"
+        raise NotFound("the package of this task was removed", received=str(text), fix=fix)
     return Path(task.package)
+
+
+def is_removed(task: Task) -> bool:
+    """Whether the package of a task does not exist any more."""
+    return task.state in ENDED and not os.path.lexists(task.package)
 
 
 def _require_no_package(text: str) -> None:

@@ -13,8 +13,8 @@ In reading order:
 - session_schema: every field of a session's request file and session record
 - sessions: the sessions of a package, read and written
 - live_progress: the progress record that the worker updates each step
+- labels: tags, note and star, which a person gives
 - records: the rows of metrics
-- records_follower: follows the records while they grow
 - seals: digests of what ended sessions wrote
 - checkpoints: format, retention and selection of checkpoints
 - lineage: the parents of a fork

@@ -10,6 +10,7 @@ import pytest
 from roost.base.errors import NotFound
 from roost.operations.cache_folder import cache_folder
 from roost.operations.listing.list_packages import list_packages
+from roost.package import labels
 from tests.operations.packages import package, session
 
 
@@ -105,3 +106,32 @@ def test_a_cache_that_cannot_be_written_costs_time_only(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     package(tmp_path / "runs")
     assert states(tmp_path / "runs") == [("one", "succeeded")]
+
+
+def test_the_index_follows_labels_that_change_within_one_tick(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs")
+    for number in range(20):
+        labels.add_tags(made.path, [f"tag-{number}"])
+        (row,) = list_packages(tmp_path / "runs")
+        assert row.tags[-1] == f"tag-{number}"
+    labels.set_note(made.path, "it was\nthe sampler")
+    labels.set_starred(made.path, True)
+    (row,) = list_packages(tmp_path / "runs")
+    assert row.starred and row.note == "it was\nthe sampler"
+
+
+def test_labels_are_searched(tmp_path: Path) -> None:
+    for name, tags in (("a", ["baseline", "lr"]), ("b", ["base"]), ("c", [])):
+        made = package(tmp_path / "runs", name)
+        labels.add_tags(made.path, tags)
+    labels.set_note(made.path, "Warm-up of 10 steps")
+    labels.set_starred(made.path, True)
+
+    def found(query: str) -> list[str]:
+        return [row.name for row in list_packages(tmp_path / "runs", query)]
+
+    assert found("tag:base") == ["b"] and found("tags=lr") == ["a"]
+    assert found("tag:baseline tag:lr") == ["a"] and found("tag:baseline tag:base") == []
+    assert found("tag!=base") == ["a", "c"]
+    assert found("note:warm-up") == ["c"] and found("starred:true") == ["c"]
+    assert found("starred=false") == ["a", "b"]

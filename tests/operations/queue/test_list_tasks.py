@@ -205,7 +205,9 @@ def test_a_sweep_of_which_nothing_waits_says_why_one_did_not_succeed(lab: Lab) -
         store.transition(running, CRASHED, reason="killed by SIGKILL")
         store.start(store.task(tasks[2].id), [], None)
     (sweep,) = group_sweeps(list_tasks())
-    assert isinstance(sweep, Sweep) and sweep.reason == "s1 crashed: killed by SIGKILL"
+    assert (
+        isinstance(sweep, Sweep) and sweep.reason == "s1 crashed: killed by SIGKILL; its package was removed"
+    )
 
 
 def test_a_reason_names_tasks_as_their_users_do(lab: Lab) -> None:

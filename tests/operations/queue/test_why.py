@@ -97,7 +97,7 @@ def test_events_and_a_missing_daemon_are_reported(lab: Lab, messages: Messages) 
     with lab.store() as store:
         store.request_stop(one.id, "stop")
     (found,) = why("one")
-    assert found.state == STOPPED and found.why.endswith(f": {found.reason}")
+    assert found.state == STOPPED and found.why.endswith(f": {found.reason}; its package was removed")
     messages.check(found.reason)
 
 

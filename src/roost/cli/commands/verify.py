@@ -15,7 +15,7 @@ from roost.cli import terminal
 if TYPE_CHECKING:
     from roost.operations.reading.verify import Finding
 
-_COLOURS = {"good": "green", "unsealed": "yellow"}
+_COLOURS = {"good": "green", "unsealed": "yellow", "pruned": "yellow"}
 
 
 @click.command("verify")
@@ -26,8 +26,8 @@ def command(package: Path, as_json: bool) -> int:
     settings, code, media, analyses, predictions and black boxes.
 
     Verdicts: good; damaged (other bytes); missing; changed (edited code); unsealed (nothing to compare with,
-    for example while a session runs). The exit code is 1 if a file is damaged, missing or changed. No file is
-    changed.
+    for example while a session runs); pruned (removed on purpose, by roost prune). The exit code is 1 if a
+    file is damaged, missing or changed. No file is changed.
 
     \b
     roost verify runs/NAME
@@ -60,7 +60,7 @@ def command(package: Path, as_json: bool) -> int:
 def _line_key(finding: Finding) -> tuple[object, ...]:
     """Files of one kind with one verdict share a line; each damage and each checkpoint has its own."""
     if finding.is_bad or finding.what in ("checkpoint", "black box"):
-        return (finding.path,)
+        return (finding.path, finding.reason)
     return (finding.what, finding.verdict, _shared_reason(finding))
 
 

@@ -172,11 +172,11 @@ OTHER_COMMANDS = {
         OtherCommand("version", "roost --version"),
         OtherCommand("help", "roost --help"),
         *(
-            OtherCommand(
-                word, "roost show PACKAGE", "no command deletes: a package is a folder that you may remove"
-            )
-            for word in ("delete", "rm", "remove", "prune")
+            OtherCommand(word, "roost rm PACKAGE", "into the trash, from which `roost restore` takes it back")
+            for word in ("delete", "remove", "del")
         ),
+        OtherCommand("undelete", "roost restore NAME"),
+        OtherCommand("clean", "roost gc", "it deletes what is in the trash"),
     ),
 }
 """The commands of other tools by the section of the page that shows them."""

@@ -17,8 +17,8 @@ from roost.operations.reading import package_schema
 from roost.package.checkpoints import checkpoint
 from roost.package.package import PackageFolder
 from roost.package.records import Columns
-from roost.package.records_follower import HistoryFollower
 from roost.package.results import exports
+from roost.package.results.records_follower import HistoryFollower
 from roost.package.session_schema import LIVE_STATES
 
 KINDS = ("png", "svg", "pdf")

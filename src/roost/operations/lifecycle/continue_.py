@@ -26,7 +26,7 @@ from roost.operations.sessions.session_request import (
     start_session,
 )
 from roost.package import lineage, resume_gate, sessions, snapshot
-from roost.package.checkpoints import checkpoint, selection
+from roost.package.checkpoints import checkpoint, pruning, selection
 from roost.package.kinds import PackageKind, TaskKind
 from roost.package.package import PackageFolder, with_overrides
 from roost.package.project_preflight import (
@@ -182,9 +182,11 @@ def next_session(package: PackageFolder, request: ContinueRequest) -> NextSessio
     package_schema.require_folders(package)
     package_schema.require_session_files(package)
     if not checkpoint.ids(package.checkpoints):
+        pruning.require_training_state(package, None)
         package.store().refuse_restart_from_zero(package.kept_ids())
     found = resume_gate.check(package, request.overrides)
     id = selection.checkpoint_id(package, request.checkpoint)
+    pruning.require_training_state(package, id)
     require_loop_position(package, id)
     if id is not None:
         checkpoint.verify(package.store().path(id))  # otherwise the session would fail on it

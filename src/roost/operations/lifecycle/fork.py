@@ -33,7 +33,7 @@ from roost.operations.sessions.session_request import (
     start_first_session,
 )
 from roost.package import environment, lineage, package_name, records, resume_gate
-from roost.package.checkpoints import checkpoint, checkpoint_store, retention, selection
+from roost.package.checkpoints import checkpoint, checkpoint_store, pruning, retention, selection
 from roost.package.checkpoints.checkpoint import Manifest
 from roost.package.dlnest.named_paths import PLACES
 from roost.package.kinds import PackageKind
@@ -122,6 +122,9 @@ def fork(request: ForkRequest) -> StartedSession:
     package_schema.require_folders(source)
     id = selection.checkpoint_id(source, request.checkpoint)
     require_loop_position(source, id)
+    pruning.require_training_state(
+        source, source.store().at_step(request.step).id if request.step is not None else id
+    )
     request = replace(request, checkpoint=id)
     plan = _plan_fork(source, request)
     if (info := _reached_goal(plan, request)) is not None:

@@ -21,7 +21,7 @@ from roost.operations.listing.search import search
 from roost.operations.listing.search_columns import SearchColumns
 from roost.package.dlnest import original_folder
 
-_FORMAT = 7
+_FORMAT = 8
 _USUAL_FOLDERS = ("runs", "Saves")
 """The folders of a project that hold its packages, if its config names no other; Saves: in DLNest's
 contract."""
@@ -116,8 +116,8 @@ def _stamps(folder: Path) -> Iterator[tuple[str, tuple[int, int]]]:
     one that has only ``Checkpoints``, the stamp of that; zeros for a package that lacks ``sessions``, which
     is damaged.
 
-    The stamp changes when a session is added or ends, because session files are renamed into place, and when
-    another package takes the name.
+    The stamp changes when a session is added or ends, because session files are renamed into place, when
+    labels are given (`roost.package.labels`), and when another package takes the name.
     """
     root = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:

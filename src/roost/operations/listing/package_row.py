@@ -50,6 +50,11 @@ class PackageSummary(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The id of the sweep, for a run of one."""
     group: str | None = None
     """For a run of a sweep: equal for runs that differ only in their seed."""
+    tags: list[str] = []
+    """Its tags, in the order in which they were added."""
+    note: str | None = None
+    """The note that a person wrote, with line ends; any character may be in it."""
+    starred: bool = False
 
 
 FOREIGN = "foreign"

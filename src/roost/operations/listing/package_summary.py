@@ -17,7 +17,7 @@ from roost.lab.queue.task import ENDED
 from roost.operations.listing.package_row import FOREIGN, PackageSummary
 from roost.operations.reading import package_schema
 from roost.operations.reading.package_schema import DamagedPackage
-from roost.package import lineage, live_progress, records
+from roost.package import labels, lineage, live_progress, records
 from roost.package.checkpoints import checkpoint
 from roost.package.dlnest import original_folder
 from roost.package.package import PackageFolder
@@ -63,6 +63,7 @@ def _summarize_checked(path: Path) -> PackageSummary:
     latest = found[-1] if found else None
     stored_tasks = task_file.read_all(path)
     parent = next(iter(lineage.ancestry_of_request(request)), None)
+    given = labels.read(path)
     return PackageSummary(
         name=package_schema.printable(path.name),
         state=latest.state_shown if latest else _state_before_sessions(stored_tasks),
@@ -84,6 +85,9 @@ def _summarize_checked(path: Path) -> PackageSummary:
         task=stored_tasks[-1].task.id if stored_tasks else None,
         sweep=(sweep := _sweep(stored_tasks)),
         group=_group(path, sweep) if sweep is not None else None,
+        tags=given.tags,
+        note=given.note,
+        starred=given.starred,
     )
 
 

@@ -3,7 +3,7 @@
 Terms are separated by spaces, and a run must match all of them:
 
 - ``digits``: a part of the name or the description, case-insensitive;
-- ``key:text``: a part of a text, case-insensitive; of a number or a state, the whole value;
+- ``key:text``: a part of a text, case-insensitive; of a number, a state or a tag, the whole value;
 - ``key=value``, ``key!=value``, ``key<number``, ``key<=number``, ``key>number``, ``key>=number``;
 - ``sort:key``, ``sort:-key``: ascending, descending; the first of several has priority.
 
@@ -33,7 +33,7 @@ _ORDER_OPERATORS: tuple[Operator, ...] = ("<", "<=", ">", ">=")
 _LONG_OPERATORS: dict[str, Operator] = {"<=": "<=", ">=": ">=", "!=": "!=", "==": "="}
 _SHORT_OPERATORS: dict[str, Operator] = {":": ":", "=": "=", "<": "<", ">": ">"}
 _OPERATOR_CORRECTIONS = {"=<": "<=", "=>": ">=", "<>": "!=", "=!": "!="}
-_KEY_ALIASES = {"status": "state"}
+_KEY_ALIASES = {"status": "state", "tag": "tags"}
 """Alternative names of keys."""
 _UNIT_SECONDS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)(s|m|min|h|d)")

@@ -3,13 +3,14 @@
 A key is the first of these that exists:
 
 1. a field of `PackageSummary`: ``state`` (or ``status``), ``step``, ``best``, ``seconds`` (``90``, ``1.5h``),
-   ``started`` (Unix time, or ``2026-11-21``) …
+   ``started`` (Unix time, or ``2026-11-21``), ``tag``, ``note``, ``starred`` (``true``, ``false``) …
 2. a setting, dotted: ``optimizers.main.lr``; ``*`` matches one part of it (``optimizers.*.lr``);
 3. the end of a setting, if that is unambiguous: ``lr`` is ``optimizers.*.lr``, of any optimizer;
 4. a metric: its newest value. A key with a ``/`` is searched among metrics before settings.
 
 If a key has several values, one match suffices; for ``!=`` all must differ. A run without a value of the key,
-or with one that is not a number where numbers are compared, does not match; in a sorted list it is last.
+or with one that is not a number where numbers are compared, does not match, except one without tags
+``tag!=NAME``; in a sorted list it is last.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ _COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
+_WHOLE_WORDS = ("state", "tags")
+"""Keys whose values ``:`` compares as a whole: ``tag:base`` does not select ``baseline``."""
 
 
 def search(
@@ -71,13 +74,14 @@ def _predicate(comparison: Comparison) -> Callable[[Sequence[Any]], bool]:
         return lambda values: any(_is_number(value) and compare(value, bound) for value in values)
     equals = _equality_predicate(comparison)
     if comparison.operator == "!=":
-        return lambda values: bool(values) and not any(map(equals, values))
+        may_lack = comparison.key.name == "tags"  # a package without tags does not have this one either
+        return lambda values: (bool(values) or may_lack) and not any(map(equals, values))
     return lambda values: any(map(equals, values))
 
 
 def _equality_predicate(comparison: Comparison) -> Callable[[Any], bool]:
     text, number = comparison.text, comparison.number
-    is_part = comparison.operator == ":" and comparison.key.name != "state"
+    is_part = comparison.operator == ":" and comparison.key.name not in _WHOLE_WORDS
     folded = text.casefold()
 
     def equals(value: Any) -> bool:

@@ -128,7 +128,7 @@ class SearchColumns:
 def _field_getter(name: str) -> ValueGetter:
     def values(one: FoundPackage) -> Sequence[Any]:
         value = getattr(one.entry.summary, name)
-        return () if value is None else (value,)
+        return value if isinstance(value, list) else () if value is None else (value,)
 
     return values
 

@@ -21,8 +21,8 @@ from roost.config.run_settings import Contract
 from roost.operations.listing.package_row import PackageSummary
 from roost.operations.listing.package_summary import summarize
 from roost.operations.python_api import tables
+from roost.package import labels, package_name, records
 from roost.package import package as stored
-from roost.package import package_name, records
 from roost.package.checkpoints import checkpoint
 from roost.package.kinds import PackageKind
 from roost.package.package_draft import PackageDraft, prepare_python, prepare_training
@@ -141,6 +141,43 @@ class Package(stored.PackageFolder):
     def summary(self) -> PackageSummary:
         """Returns the line of the package in `roost ls`: state, step, the main metric, times."""
         return summarize(self.path)
+
+    @property
+    def tags(self) -> list[str]:
+        """The tags, in the order in which they were added."""
+        return labels.read(self.path).tags
+
+    @property
+    def note(self) -> str | None:
+        """The note; None without one."""
+        return labels.read(self.path).note
+
+    @property
+    def starred(self) -> bool:
+        """Whether the run is starred: then it is neither removed nor pruned."""
+        return labels.read(self.path).starred
+
+    def tag(self, *tags: str) -> None:
+        """Adds tags; also while the run trains, and without ``with``.
+
+        Raises:
+            UsageError: One of them is no tag, or the package has too many.
+            Refused: A newer roost has written the labels.
+            OSError: They cannot be written.
+        """
+        labels.add_tags(self.path, tags)
+
+    def untag(self, *tags: str) -> None:
+        """Removes tags, whether or not the run has them; raises the errors of `tag`."""
+        labels.remove_tags(self.path, tags)
+
+    def set_note(self, text: str | None) -> None:
+        """Replaces the note; None removes it. Raises the errors of `tag`."""
+        labels.set_note(self.path, text)
+
+    def star(self, starred: bool = True) -> None:
+        """Stars the run, or removes the star; raises the errors of `tag`."""
+        labels.set_starred(self.path, starred)
 
     def rows(self) -> list[dict[str, Any]]:
         """Returns all effective rows of the run, each with ``step``, ``epoch``, ``time`` and the recorded

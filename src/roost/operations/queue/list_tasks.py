@@ -19,6 +19,7 @@ from roost.lab.policy.reason_codes import HELD
 from roost.lab.queue import database
 from roost.lab.queue.queue_store import QueueStore
 from roost.lab.queue.task import CRASHED, ENDED, FAILED, LIVE, PENDING, RUNNING, STOPPING, Task
+from roost.operations import resolve
 from roost.operations.queue.task_labels import TaskLabels
 from roost.package import live_progress
 
@@ -30,6 +31,7 @@ _MAX_ENDED = 5
 _MAX_ENDED_READ = 100
 """The most recently submitted ended tasks, of which those that ended last are chosen: run times differ."""
 _SWEEPS_PER_QUERY = 500
+REMOVED_NOTE = "its package was removed"
 
 
 class TaskRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -170,10 +172,14 @@ def list_tasks(
         labels = TaskLabels(store, (task.reason for task in found))
         memory = read_expected_memory(store, found)
     now = time.time()
-    return [
-        _row(task, short, labels.replace_ids(task.reason) if task.reason else "", now, memory.get(task.id))
-        for task in found
-    ]
+    return [_row(task, short, _reason(task, labels), now, memory.get(task.id)) for task in found]
+
+
+def _reason(task: Task, labels: TaskLabels) -> str:
+    parts = [labels.replace_ids(task.reason)] if task.reason else []
+    if resolve.is_removed(task):
+        parts.append(REMOVED_NOTE)
+    return "; ".join(parts)
 
 
 def read_expected_memory(store: QueueStore, tasks: Sequence[Task]) -> dict[str, MemoryReservation]:

@@ -26,7 +26,7 @@ from roost.lab.queue.task import ENDED, PENDING, RUNNING, STARTING, STOPPED, SUC
 from roost.lab.queue.task_states import STOP_REQUESTS
 from roost.lab.scheduling.site_rules import read_rules
 from roost.operations import resolve
-from roost.operations.queue.list_tasks import card_numbers, read_expected_memory
+from roost.operations.queue.list_tasks import REMOVED_NOTE, card_numbers, read_expected_memory
 from roost.operations.queue.task_labels import TaskLabels
 from roost.package import sessions
 from roost.package.kinds import PackageKind
@@ -127,6 +127,8 @@ def _explanation(
     is_watched: bool,
 ) -> TaskExplanation:
     line = labels.replace_ids(state_line) + _guard_note(task) + _place_note(task, ahead)
+    if resolve.is_removed(task):
+        line += f"; {REMOVED_NOTE}"
     if task.need.opportunistic and task.state not in ENDED:
         line += "; it is opportunistic: it gives way to other tasks"
     if task.plan.get("is_command") and task.state not in ENDED:

@@ -27,7 +27,8 @@ from roost.operations import resolve
 from roost.operations.reading import package_schema
 from roost.operations.reading.package_schema import DamagedPackage
 from roost.package import lineage, records, snapshot
-from roost.package.checkpoints import checkpoint
+from roost.package.checkpoints import checkpoint, pruning
+from roost.package.checkpoints.pruning import Pruning
 from roost.package.kinds import TaskKind
 from roost.package.package import PackageFolder
 from roost.package.results import predictions
@@ -36,9 +37,9 @@ from roost.package.seals.seal import BrokenSeal, Seal, SealedFile
 from roost.package.session_schema import LIVE_STATES
 from roost.package.sessions import Session, used_numbers
 
-Verdict = Literal["good", "damaged", "missing", "changed", "unsealed"]
+Verdict = Literal["good", "damaged", "missing", "changed", "unsealed", "pruned"]
 """good: as it was written; damaged: other bytes; missing: it should exist; changed: code that was edited;
-unsealed: nothing to compare it with, so nothing is known."""
+unsealed: nothing to compare it with, so nothing is known; pruned: removed on purpose."""
 
 _SEAL_SECONDS = 20.0
 """How long the guard of a session that has just ended may take to write its seal."""
@@ -102,6 +103,7 @@ def verify(package: Path | str) -> Iterator[Finding]:
     yield from _verify_folders(opened, predictions.NAME, "prediction")
     for id in ids:
         yield _verify_checkpoint(checkpoint.checkpoint_folder(opened.checkpoints, id), "checkpoint")
+    yield from _pruned(opened)
     if "_package.json" not in damages:
         yield from _missing_checkpoints(opened, ids)
     for id in _checkpoint_ids(opened.blackbox):
@@ -159,10 +161,17 @@ def _compare_with_seals(package: PackageFolder, damaged: Iterable[str]) -> Itera
         lacking = f"{_broken_reason(broken[-1])}, and no other seal has it"
     numbers = {one.number for one in found} | used_numbers(package.path / "records")  # sessions/ may be gone
     present = set(session_seal.coverable_names(package.path, max(numbers | seals.keys(), default=0)))
+    pruned = {
+        name: SealedFile(one.bytes, one.sha256)
+        for by in _prunings(package)
+        for name, one in by.rewritten.items()
+    }
     for name in sorted(present | newest.keys(), key=_reading_order):
         if name in known or not _is_inside(name):
             continue
-        if name in newest:
+        if name in pruned and seal.damage(package.path / name, pruned[name]) is None:
+            yield Finding(_kind(name), name, "good", "as `roost prune` wrote it")
+        elif name in newest:
             number, sealed = newest[name]
             is_open = session_seal.is_rewritten(name) and unsealed is not None
             yield _compare(package.path, name, name, sealed, _kind(name), unsealed if is_open else None)
@@ -404,12 +413,33 @@ def _verify_folder(folder: Path, name: str, what: str) -> Iterator[Finding]:
             yield _compare(folder, file, f"{name}/{file}", sealed, what)
 
 
+def _prunings(package: PackageFolder) -> list[Pruning]:
+    """Returns the prunings in effect; none if their file is damaged, which `_pruned` reports."""
+    try:
+        return pruning.in_effect(package)
+    except BrokenSeal:
+        return []
+
+
+def _pruned(package: PackageFolder) -> Iterator[Finding]:
+    """Yields what was removed from the package on purpose."""
+    try:
+        for line in pruning.descriptions(package):
+            yield Finding("checkpoint", pruning.NAME, "pruned", line)
+    except BrokenSeal as error:
+        yield Finding("checkpoint", pruning.NAME, "damaged", error.message)
+
+
 def _missing_checkpoints(package: PackageFolder, ids: list[int]) -> Iterator[Finding]:
     """Yields checkpoints that the worker kept and that are missing, unless a running worker may remove
     them."""
     if package.state() not in LIVE_STATES:
+        pruned = {name for by in _prunings(package) for name in by.removed}
         for id in sorted(package.kept_ids() - set(ids)):
-            yield Finding("checkpoint", f"Checkpoints/{checkpoint.PREFIX}{id}.ckpt", "missing", "is gone")
+            name = f"Checkpoints/{checkpoint.PREFIX}{id}.ckpt"
+            if name not in pruned:
+                reason = "is gone; `roost prune` removes checkpoints on purpose, and records it"
+                yield Finding("checkpoint", name, "missing", reason)
 
 
 def _verify_checkpoint(path: Path, what: str) -> Finding:

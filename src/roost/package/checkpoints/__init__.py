@@ -8,4 +8,5 @@ In reading order:
 - retention: the tracks, and which checkpoints are kept
 - checkpoint_store: the lineage, and the newest good checkpoint
 - selection: checkpoints selected on a command line
+- pruning: what a user has removed on purpose
 """

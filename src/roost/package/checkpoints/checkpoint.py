@@ -13,7 +13,7 @@ import math
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -184,6 +184,18 @@ def write(folder: Path, trees: Mapping[str, Any], manifest: Manifest) -> Manifes
 def write_manifest(staging: Path, manifest: Manifest) -> None:
     """Writes the manifest, the last file of a checkpoint."""
     durable.write_new(staging / "MANIFEST.json", [_encode(manifest)])
+
+
+def rewrite_manifest(path: Path, *, keep: Callable[[str], bool]) -> None:
+    """Replaces the manifest of a checkpoint by one with a part of its files, in one durable step. The caller
+    removes the other files.
+
+    Raises:
+        CheckpointError, NotFound, OSError: As `read_manifest`; or it cannot be written.
+    """
+    manifest = read_manifest(path)
+    files = {name: entry for name, entry in manifest.files.items() if keep(name)}
+    durable.write(path / "MANIFEST.json", _encode(msgspec.structs.replace(manifest, files=files)))
 
 
 @contextmanager

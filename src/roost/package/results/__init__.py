@@ -2,6 +2,7 @@
 
 In reading order:
 
+- records_follower: follows the records of a run while they grow
 - time_breakdown: the time of a run by parts
 - skipped_steps: the steps that a run has skipped
 - black_box: failed steps with their state and batch, for `roost debug`

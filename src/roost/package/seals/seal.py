@@ -66,11 +66,12 @@ def write(path: Path, root: Path, names: Iterable[str], *, session: int | None =
     deadline = time.monotonic() + _MAX_SECONDS
     found = {name: _hash_file(root / name, deadline=deadline) for name in names}
     files = {name: one._asdict() for name, one in found.items() if one is not None}
-    durable.write(path, _encode({"format": FORMAT, "session": session, "files": files}))
+    durable.write(path, encode({"format": FORMAT, "session": session, "files": files}))
 
 
-def _encode(body: Mapping[str, Any]) -> bytes:
-    """Returns the text of a seal. A digest of the compact form, as white space may be of a later format."""
+def encode(body: Mapping[str, Any]) -> bytes:
+    """Returns the text of a file with its own digest as the last key: the digest of the compact form, as
+    white space may be of a later format."""
     import hashlib  # OpenSSL, 4 MB: not before the end of a session
 
     digest = hashlib.sha256(json.dumps(body, separators=(",", ":")).encode()).hexdigest()
@@ -101,19 +102,33 @@ def read(path: Path) -> Seal:
         FileNotFoundError: There is none.
         BrokenSeal: It is not as it was written, or cannot be read.
     """
+    body = read_body(path)
+    try:
+        files = {name: SealedFile(int(one["bytes"]), one["sha256"]) for name, one in body["files"].items()}
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
+        raise BrokenSeal(f"it cannot be read: {error}", where=path) from error
+    return Seal(body.get("session"), files)
+
+
+def read_body(path: Path) -> dict[str, Any]:
+    """Reads a file that `encode` made, without its digest.
+
+    Raises:
+        FileNotFoundError: There is none.
+        BrokenSeal: It is not as it was written, or cannot be read.
+    """
     try:
         data = safe_read.read(path, max_bytes=_MAX_BYTES)
-        body = json.loads(data)
+        body: dict[str, Any] = json.loads(data)
         digest = body.pop("sha256")
-        files = {name: SealedFile(int(one["bytes"]), one["sha256"]) for name, one in body["files"].items()}
-        is_whole = _encode(body) == data  # each byte counts, white space too
+        is_whole = encode(body) == data  # each byte counts, white space too
     except FileNotFoundError:
         raise
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
         raise BrokenSeal(f"it cannot be read: {error}", where=path) from error
     if not is_whole:
         raise BrokenSeal("its own digest is not the one that was written", where=path, received=digest)
-    return Seal(body.get("session"), files)
+    return body
 
 
 def damage(path: Path, sealed: SealedFile) -> str | None:

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from roost.base.errors import Refused, UsageError
+from roost.operations.keeping import label_packages
 from roost.operations.lifecycle.continue_ import ContinueRequest
 from roost.operations.lifecycle.new_project import new_project
 from roost.operations.listing.list_packages import entries
@@ -30,6 +31,8 @@ from roost.operations.responses import (
     RunPage,
     SubmitResponse,
 )
+from roost.package import labels
+from roost.package.labels import Labels
 from roost.package.package import PackageFolder
 from roost.serve.http.route import EventStream, FileContent, RequestParameters, Route
 from roost.serve.routes import event_streams, run_files, served_packages, task_resources
@@ -39,6 +42,7 @@ RunId = Annotated[str, Meta(pattern=r"^[0-9a-f]{8}-[0-9a-f]{16}$")]
 Text = Annotated[str, Meta(max_length=4096)]
 Line = Annotated[str, Meta(max_length=1000)]
 Offset = Annotated[int, Meta(ge=0, le=2**62)]
+Tags = Annotated[tuple[Line, ...], Meta(max_length=labels.MAX_TAGS)]
 Lines = Annotated[tuple[Line, ...], Meta(max_length=1000)]
 MAX_ROWS = 1000
 
@@ -101,6 +105,17 @@ class StopRun(RequestParameters, frozen=True, kw_only=True):
     run: RunId
     now: bool = False
     """Kill it at once, without a checkpoint."""
+
+
+class LabelRun(RequestParameters, frozen=True, kw_only=True):
+    """The new labels of a run; what is left out is unchanged."""
+
+    run: RunId
+    add_tags: Tags = ()
+    remove_tags: Tags = ()
+    note: Annotated[str, Meta(max_length=labels.MAX_NOTE_BYTES)] | None = None
+    """An empty one removes the note."""
+    starred: bool | None = None
 
 
 class NewProject(RequestParameters, frozen=True, kw_only=True):
@@ -196,6 +211,20 @@ def _stop(parameters: StopRun) -> AcceptedRun:
     return AcceptedRun(parameters.run)
 
 
+def _label(parameters: LabelRun) -> Labels:
+    path = served_packages.package_path(parameters.run)
+
+    def change(old: Labels) -> Labels:
+        tags = [one for one in (*old.tags, *parameters.add_tags) if one not in parameters.remove_tags]
+        return Labels(
+            tags=list(dict.fromkeys(tags)),
+            note=old.note if parameters.note is None else parameters.note or None,
+            starred=old.starred if parameters.starred is None else parameters.starred,
+        )
+
+    return label_packages.change([path], lambda one: labels.update(one, change))[0].labels
+
+
 def _new_project(parameters: NewProject) -> ProjectResponse:
     made = new_project(
         task_resources.absolute_path(parameters.folder, "folder"), template=parameters.template
@@ -235,6 +264,9 @@ ROUTES: Sequence[Route] = (
           parameters=ContinueRun, answer=SubmitResponse, run=_continue, status=201),
     Route(name="stop_run", method="POST", path=f"{_RUN}/stop", summary="Ask a run to save and end.",
           parameters=StopRun, answer=AcceptedRun, run=_stop, status=202),
+    Route(name="label_run", method="POST", path=f"{_RUN}/labels",
+          summary="Change the tags, note and star of a run.", parameters=LabelRun,
+          answer=Labels, run=_label),
     Route(name="checkpoints", path=f"{_RUN}/checkpoints", summary="The checkpoints of a run.",
           parameters=RunParameters, answer=list[CheckpointDetails], run=_checkpoints),
     Route(name="read_log", path=f"{_RUN}/log", summary="The output of a run, from an offset on.",

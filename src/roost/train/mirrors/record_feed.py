@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from roost.base import durable
 from roost.package import records, sessions
 from roost.package.records import Row
-from roost.package.records_follower import RowsFollower
+from roost.package.results.records_follower import RowsFollower
 from roost.train.mirrors.sink import SessionEnd, Sink, SinkPosition
 
 

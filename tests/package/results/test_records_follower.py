@@ -9,7 +9,7 @@ import pytest
 
 from roost.package import records
 from roost.package.records import RecordsWriter
-from roost.package.records_follower import HistoryFollower, RowsFollower
+from roost.package.results.records_follower import HistoryFollower, RowsFollower
 
 KINDS = (["train/loss", "perf/other_ms", "stats/norm"], ["test/loss"])
 """Names of a row's values; of one step there may be one row of each."""

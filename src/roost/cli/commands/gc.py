@@ -1,0 +1,59 @@
+"""`roost gc`."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import click
+
+from roost.base.errors import UsageError
+from roost.cli import terminal
+
+_DEFAULT_AGE = "30d"
+
+
+@click.command("gc")
+@click.argument("folders", nargs=-1, type=click.Path(path_type=Path), metavar="[FOLDER...]")
+@click.option("--older", metavar="TIME", help=f"Those removed before this time; default {_DEFAULT_AGE}.")
+@click.option("--all", "is_all", is_flag=True, help="Everything in the trash.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def command(folders: tuple[Path, ...], older: str | None, is_all: bool, yes: bool) -> int:
+    """Deletes packages in the trash for ever.
+
+    Without a FOLDER of packages, the trash of the current folder, of its runs and of its Saves. What is to be
+    deleted is listed before a question is asked. A deletion that was interrupted is finished.
+
+    \b
+    roost gc                                   # what was removed 30 days ago, or earlier
+    roost gc runs --older 7d
+    roost gc --all --yes
+    """
+    from roost.base.interval import parse_duration
+    from roost.base.text.byte_sizes import format_bytes
+    from roost.cli.confirmation import confirm
+    from roost.operations.keeping import trash
+
+    if is_all and older is not None:
+        raise UsageError("--all and --older exclude each other", received=older, fix="leave out one of them")
+    age = 0.0 if is_all else parse_duration(older or _DEFAULT_AGE, setting="--older")
+    roots = trash.find_roots(folders)
+    known = trash.entries(roots)
+    found = [one for one in known if is_all or one.removed < time.time() - age]
+    rows = [(one.name, terminal.format_time(one.removed), format_bytes(one.num_bytes)) for one in found]
+    for line in terminal.format_table(("NAME", "REMOVED", "SIZE"), rows) if rows else []:
+        click.echo(line)
+    kept = [one for one in known if one not in found]
+    if kept:
+        size = format_bytes(sum(one.num_bytes for one in kept))
+        terminal.print_status(f"kept: {len(kept)} removed later than that, {size}")
+    total = sum(one.num_bytes for one in found)
+    if found and not confirm(f"delete {len(found)} packages, {format_bytes(total)}, for ever?", yes=yes):
+        return 1
+    done = [*trash.delete_leftovers(roots), *trash.delete(found)]
+    for one in done:
+        if one.error is not None:
+            terminal.print_error(f"{one.path}: {one.error}")
+    freed = sum(one.num_bytes for one in done if one.error is None)
+    terminal.print_status(f"freed {format_bytes(freed)}")
+    return 1 if any(one.error is not None for one in done) else 0

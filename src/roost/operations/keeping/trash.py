@@ -1,0 +1,306 @@
+"""``rm``, ``restore``, ``gc``: packages that were removed, until they are restored or deleted.
+
+::
+
+    runs/.trash/20261124T041356.481Z_NAME    a removed package: the UTC time of its removal, and its name
+    runs/.trash/.….tmp-0123456789ab          one that is being deleted, or whose deletion was cut off
+
+Each folder of packages has its own trash, so that a removal is one rename: at any moment a package is whole,
+in its folder or in the trash. No reader takes an entry of the trash for a run, as lists do not look into it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import time
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from shlex import quote
+from typing import NamedTuple
+
+import msgspec
+
+from roost.base import durable
+from roost.base.errors import NotFound, Refused, RoostError, UsageError
+from roost.base.text.word_list import join_names
+from roost.operations.keeping import allocated_bytes, refusals
+from roost.operations.listing.named_packages import select_packages
+from roost.operations.listing.package_row import PackageSummary
+from roost.operations.listing.package_summary import summarize
+from roost.package import package_name
+from roost.package.package import PackageFolder
+
+FOLDER = ".trash"
+_ENTRY = re.compile(r"(\d{8}T\d{6}\.\d{3})Z_(.+)", re.DOTALL)
+_TIME = "%Y%m%dT%H%M%S.%f"
+_USUAL_ROOTS = (".", "runs", "Saves")
+_MAX_SHOWN = 10
+_MAX_TRIES = 1000
+
+
+class Removable(msgspec.Struct, frozen=True, kw_only=True):
+    """A package that may be removed."""
+
+    path: Path
+    summary: PackageSummary
+    num_bytes: int
+
+
+class TrashEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A removed package."""
+
+    path: Path
+    name: str
+    """Its name before the removal."""
+    removed: float
+    """The time of the removal, Unix seconds."""
+    num_bytes: int
+
+
+class Deletion(NamedTuple):
+    """The result of the deletion of one entry of the trash."""
+
+    path: Path
+    num_bytes: int
+    error: str | None
+    """Why it, or a part of it, is still there; None: it is deleted."""
+
+
+# --- removal ----------------------------------------------------------------------------------------------
+
+
+def plan_removal(words: Sequence[str]) -> list[Removable]:
+    """Returns the packages that words name, all of which may be removed; nothing is changed.
+
+    Args:
+        words: As for `named_packages.select_packages`.
+
+    Raises:
+        NotFound: A word names no package.
+        UsageError: The query is not valid.
+        Refused: At least one of the packages must not be removed; the message names each, with the reason.
+    """
+    packages = list(dict.fromkeys(Path(os.path.abspath(one)) for one in select_packages(words)))  # noqa: PTH100  - keeps links
+    refusals.require_none(refusals.find_refusals(packages), verb="removed")
+    return [
+        Removable(path=path, summary=summarize(path), num_bytes=allocated_bytes.folder_bytes(path))
+        for path in packages
+    ]
+
+
+def remove(packages: Sequence[Path]) -> Iterator[tuple[Path, Path]]:
+    """Moves packages into the trash of their folders, and yields each with its new path. Those that may not
+    be moved any more, since `plan_removal`, are left where they are.
+
+    Raises:
+        Refused: At least one was left, after all others were moved.
+        OSError: A package could not be moved; it and those after it are where they were.
+    """
+    left = []
+    for package in packages:
+        try:
+            yield package, _move_to_trash(package)
+        except RoostError as error:
+            left.append(f"{package.name}: {error.message}")
+    if left:
+        raise Refused(f"was not removed: {'; '.join(left)}", fix="the others are in the trash")
+
+
+def _move_to_trash(package: Path) -> Path:
+    opened = PackageFolder(package)
+    try:
+        fd = opened.lock()  # until it is moved: a session cannot begin meanwhile
+    except FileNotFoundError:
+        raise NotFound("was removed meanwhile", where=package) from None
+    try:
+        if not _is_path_of(fd, opened):
+            raise NotFound("was removed meanwhile", where=package)
+        found = [one for one in refusals.find_refusals([package]) if not one.is_by_lock]
+        refusals.require_none(found, verb="removed")
+        to = _entry_path(package)
+        durable.move(package, to)
+        return to
+    finally:
+        os.close(fd)
+
+
+def _is_path_of(lock: int, package: PackageFolder) -> bool:
+    """Whether the locked file is still the lock of the package at this path."""
+    own = os.fstat(lock)
+    try:
+        now = os.stat(package.path / "lock")  # noqa: PTH116
+    except FileNotFoundError:
+        return False
+    return (own.st_ino, own.st_dev) == (now.st_ino, now.st_dev)
+
+
+def _entry_path(package: Path) -> Path:
+    """Returns a new path in the trash of a package's folder, and makes the trash.
+
+    Raises:
+        Refused: There is something else in its place.
+    """
+    trash = package.parent / FOLDER
+    durable.make_folder(trash, exist_ok=True)
+    _require_folder(trash)
+    now = time.time()
+    for number in range(_MAX_TRIES):
+        removed = datetime.fromtimestamp(now + number / 1000, UTC).strftime(_TIME)[:-3]
+        path = trash / f"{removed}Z_{package.name}"
+        if not os.path.lexists(path):
+            return path
+    raise Refused("the trash has no free name", where=trash, fix="empty it: roost gc --all")
+
+
+def _require_folder(trash: Path) -> None:
+    if trash.is_symlink() or not trash.is_dir():
+        raise Refused("the trash is not a folder", where=trash, fix="rename it: roost makes a new one")
+
+
+# --- the trash --------------------------------------------------------------------------------------------
+
+
+def find_roots(folders: Sequence[Path]) -> list[Path]:
+    """Returns the folders of packages whose trash is meant: the given ones, else the current folder, its
+    ``runs`` and its ``Saves``.
+
+    Raises:
+        NotFound: There is no such folder.
+    """
+    found = []
+    for folder in folders:
+        if not folder.is_dir():
+            raise NotFound("there is no such folder", received=str(folder))
+        root = folder.parent if folder.name == FOLDER else folder
+        inside = [root / name for name in _USUAL_ROOTS if (root / name / FOLDER).is_dir()]
+        found += inside or [root]
+    return found or [Path(name) for name in _USUAL_ROOTS if Path(name, FOLDER).is_dir()]
+
+
+def entries(roots: Sequence[Path]) -> list[TrashEntry]:
+    """Returns the removed packages of some folders, the oldest removal first."""
+    return [_with_size(path) for path in _entry_paths(roots)]
+
+
+def _entry_paths(roots: Sequence[Path]) -> list[Path]:
+    found: list[Path] = []
+    for root in roots:
+        trash = root / FOLDER
+        if trash.is_dir() and not trash.is_symlink():
+            found += [path for path in trash.iterdir() if _parse(path) is not None and path.is_dir()]
+    return sorted(found, key=lambda path: path.name)
+
+
+def _with_size(path: Path) -> TrashEntry:
+    parsed = _parse(path)
+    assert parsed is not None, "the caller has chosen it by this"
+    name, removed = parsed
+    return TrashEntry(path=path, name=name, removed=removed, num_bytes=allocated_bytes.folder_bytes(path))
+
+
+def _parse(path: Path) -> tuple[str, float] | None:
+    """Returns the name and the time of the removal; None if the folder is no entry of the trash."""
+    match = _ENTRY.fullmatch(path.name)
+    if match is None:
+        return None
+    try:
+        return match[2], datetime.strptime(match[1], _TIME).replace(tzinfo=UTC).timestamp()
+    except ValueError:
+        return None
+
+
+# --- restore ----------------------------------------------------------------------------------------------
+
+
+def restore(words: Sequence[str]) -> Iterator[tuple[Path, Path]]:
+    """Moves packages out of the trash, and yields each with its new path. A name that exists meanwhile gets a
+    suffix, as that of a new package does.
+
+    Args:
+        words: Names of removed packages, the paths that they had, or their paths in the trash. All are looked
+            up before the first is moved.
+
+    Raises:
+        NotFound: A word names no removed package.
+        UsageError: A word names several.
+        OSError: A package cannot be moved; it is in the trash.
+    """
+    for path in dict.fromkeys(_find_removed(word) for word in words):
+        parsed = _parse(path)
+        assert parsed is not None, "`_find_removed` looks for entries"
+        to = package_name.make_unique(path.parent.parent, parsed[0])
+        try:
+            durable.move(path, to)  # in place of the empty folder, which keeps the name free
+        except FileNotFoundError:
+            durable.remove_empty_folder(to)
+            raise NotFound("is not in the trash any more", received=str(path)) from None
+        except BaseException:
+            with contextlib.suppress(OSError):
+                durable.remove_empty_folder(to)  # not if the package is there already
+            raise
+        yield path, to
+
+
+def _find_removed(word: str) -> Path:
+    given = Path(word)
+    if given.parent.name == FOLDER and _parse(given) is not None and given.is_dir():
+        return given
+    roots = [given.parent] if "/" in word else find_roots([])
+    found = [path for path in _entry_paths(roots) if given.name in (path.name, (_parse(path) or ("",))[0])]
+    if not found:
+        fix = "`roost restore` lists the trash; it is that of the current folder and its runs"
+        raise NotFound("no removed package has this name", received=word, fix=fix)
+    if len(found) > 1:
+        shown = join_names([quote(str(path)) for path in found], _MAX_SHOWN)
+        raise UsageError(
+            f"{len(found)} removed packages have this name", received=word, fix=f"give one of {shown}"
+        )
+    return found[0]
+
+
+# --- deletion ---------------------------------------------------------------------------------------------
+
+
+def delete(packages: Sequence[TrashEntry]) -> Iterator[Deletion]:
+    """Deletes removed packages for ever. Each is renamed first, so that one whose deletion is cut off is no
+    removed package any more; the next deletion in its trash goes on with it."""
+    for one in packages:
+        yield _delete(one.path, one.num_bytes)
+
+
+def delete_leftovers(roots: Sequence[Path]) -> Iterator[Deletion]:
+    """Deletes what deletions that were cut off have left."""
+    for root in roots:
+        trash = root / FOLDER
+        if trash.is_dir() and not trash.is_symlink():
+            for path in [one for one in trash.iterdir() if durable.is_staging(one.name)]:
+                yield _delete(path, allocated_bytes.folder_bytes(path))
+
+
+def _delete(path: Path, num_bytes: int) -> Deletion:
+    if (blocked := _first_foreign(path)) is not None:
+        return Deletion(path, num_bytes, f"{blocked} belongs to another user, or is read-only")
+    doomed = path
+    try:
+        if not durable.is_staging(path.name):
+            doomed = durable.staging_name(path.with_name(path.name[-_MAX_SHOWN:]))
+            durable.rename(path, doomed)
+        durable.discard(doomed)
+    except FileNotFoundError:
+        return Deletion(path, 0, None)  # another process deletes it
+    except OSError as error:
+        return Deletion(path, num_bytes, error.strerror or str(error))
+    if os.path.lexists(doomed):
+        return Deletion(doomed, num_bytes, "a part of it could not be deleted")
+    return Deletion(path, num_bytes, None)
+
+
+def _first_foreign(path: Path) -> Path | None:
+    """Returns the first folder of which this user may not delete the content; None if there is none."""
+    for folder, _, _ in os.walk(path):
+        if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+            return Path(folder)
+    return None

@@ -1,0 +1,199 @@
+"""A removed package is whole in the trash, and comes back as it was."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from roost.base import durable
+from roost.base.errors import NotFound, Refused, UsageError
+from roost.operations.keeping import trash
+from roost.operations.listing.list_packages import list_packages
+from roost.operations.reading.verify import verify
+from roost.package import labels
+from roost.package.package import PackageFolder
+from tests.operations.packages import package
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+
+
+def names(folder: Path) -> list[str]:
+    return [row.name for row in list_packages(folder)]
+
+
+def remove(*words: str) -> list[Path]:
+    return [to for _, to in trash.remove([one.path for one in trash.plan_removal(words)])]
+
+
+def test_a_removed_package_is_in_no_list_and_comes_back_as_it_was(tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    for name in ("a", "b"):
+        package(runs, name)
+    labels.add_tags(runs / "a", ["baseline"])
+    (found,) = trash.plan_removal(["a"])
+    assert found.summary.tags == ["baseline"] and found.num_bytes > 0
+    (to,) = remove("a")
+    assert names(runs) == names(tmp_path) == ["b"] and to.parent == runs / ".trash"
+    (entry,) = trash.entries(trash.find_roots([]))
+    assert (entry.name, entry.path) == ("a", Path("runs/.trash") / to.name)
+    ((_, restored),) = trash.restore(["a"])
+    assert restored == Path("runs/a") and names(runs) == ["a", "b"]
+    assert not any(finding.is_bad for finding in verify(restored))
+    assert labels.read(restored).tags == ["baseline"]
+
+
+def test_a_name_that_exists_meanwhile_gets_a_suffix(tmp_path: Path) -> None:
+    package(tmp_path / "runs", "a")
+    remove("a")
+    package(tmp_path / "runs", "a")
+    assert [to for _, to in trash.restore(["runs/a"])] == [Path("runs/a-2")]
+
+
+def test_several_of_one_name_are_told_apart_by_their_paths(tmp_path: Path) -> None:
+    for _ in range(2):
+        package(tmp_path / "runs", "a")
+        remove("a")
+    with pytest.raises(UsageError, match=r"2 removed packages.*\.trash"):
+        list(trash.restore(["a"]))
+    first, second = trash.entries([tmp_path / "runs"])
+    assert [to.name for _, to in trash.restore([str(second.path)])] == ["a"]
+    assert [one.path for one in trash.entries([tmp_path / "runs"])] == [first.path]
+    with pytest.raises(NotFound):
+        list(trash.restore(["b"]))
+
+
+def test_nothing_is_removed_unless_all_can_be(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        package(tmp_path / "runs", name)
+    labels.set_starred(tmp_path / "runs" / "b", True)
+    with pytest.raises(Refused, match=r"nothing was removed.*b is starred.*unstar") as caught:
+        trash.plan_removal(["runs"])
+    assert caught.value.exit_code == 5 and len(names(tmp_path / "runs")) == 3
+
+
+def test_what_began_to_run_since_it_was_listed_is_left(tmp_path: Path) -> None:
+    made = [package(tmp_path / "runs", name) for name in ("a", "b")]
+    planned = trash.plan_removal(["a", "b"])
+    made[0].new_session({"kind": "train", "overrides": [], "device": "auto", "checkpoint": None})
+    labels.set_starred(made[0].path, True)
+    with pytest.raises(Refused, match="a: "):
+        list(trash.remove([one.path for one in planned]))
+    assert names(tmp_path / "runs") == ["a"]
+
+
+def test_a_package_that_another_process_removed_first_is_not_found(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs", "a")
+    planned = trash.plan_removal(["a"])
+    remove("a")
+    with pytest.raises(Refused, match="meanwhile"):
+        list(trash.remove([one.path for one in planned]))
+    fd = PackageFolder(trash.entries([made.path.parent])[0].path).lock()  # it was left open
+    os.close(fd)
+
+
+@pytest.mark.parametrize("what", ["link", "newer", "no package", "half deleted"])
+def test_what_is_no_package_of_this_roost_is_not_removed(tmp_path: Path, what: str) -> None:
+    made = package(tmp_path / "runs", "a")
+    word = "a"
+    if what == "link":
+        (tmp_path / "runs" / "linked").symlink_to(made.path)
+        word = "runs/linked"
+    elif what == "newer":
+        request = made.path / "request.json"
+        request.write_text(request.read_text().replace('"format": 1', '"format": 2'))
+    else:
+        (made.path / "request.json").unlink()
+        word = "runs/a"
+        if what == "half deleted":
+            shutil.rmtree(made.path / "sessions")
+    with pytest.raises((Refused, NotFound)) as caught:
+        trash.plan_removal([word])
+    assert len(str(caught.value).splitlines()) == 1
+    assert made.path.is_dir()
+
+
+def test_a_damaged_package_can_be_removed(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs", "a")
+    (made.path / "args.json").write_text("{")
+    shutil.rmtree(made.path / "sessions")
+    (to,) = remove("runs/a")
+    assert (to / "args.json").exists()
+
+
+def test_a_link_in_place_of_the_trash_is_refused(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs", "a")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "runs" / ".trash").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(Refused, match="not a folder"):
+        remove("a")
+    assert made.path.is_dir() and not list((tmp_path / "elsewhere").iterdir())
+    assert trash.entries([tmp_path / "runs"]) == []
+
+
+def test_a_failed_restore_leaves_the_package_in_the_trash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package(tmp_path / "runs", "a")
+    remove("a")
+
+    def full(operation: str, path: str) -> None:
+        if operation == "rename":
+            raise OSError(errno.EDQUOT, "Disk quota exceeded", path)
+
+    monkeypatch.setattr(durable, "fault", full)
+    with pytest.raises(OSError, match="quota"):
+        list(trash.restore(["a"]))
+    assert not (tmp_path / "runs" / "a").exists() and len(trash.entries([tmp_path / "runs"])) == 1
+
+
+def test_an_error_after_the_rename_destroys_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package(tmp_path / "runs", "a")
+    remove("a")
+    renamed = []
+
+    def failing_sync(operation: str, path: str) -> None:
+        if operation == "rename":
+            renamed.append(path)
+        if operation == "fsync" and renamed:
+            raise OSError(errno.EIO, "Input/output error", path)
+
+    monkeypatch.setattr(durable, "fault", failing_sync)
+    with pytest.raises(OSError, match="Input/output"):
+        list(trash.restore(["a"]))
+    monkeypatch.setattr(durable, "fault", None)
+    assert not any(finding.is_bad for finding in verify(tmp_path / "runs" / "a"))
+
+
+def test_deletion_goes_on_with_what_was_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package(tmp_path / "runs", "a")
+    remove("a")
+
+    def cut(operation: str, path: str) -> None:
+        if operation == "unlink":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(durable, "fault", cut)
+    with pytest.raises(KeyboardInterrupt):
+        list(trash.delete(trash.entries([tmp_path / "runs"])))
+    monkeypatch.setattr(durable, "fault", None)
+    roots = [tmp_path / "runs"]
+    assert trash.entries(roots) == [] and names(tmp_path / "runs") == []
+    assert len(list((tmp_path / "runs" / ".trash").iterdir())) == 1
+    (done,) = trash.delete_leftovers(roots)
+    assert done.error is None and done.num_bytes > 0
+    assert not list((tmp_path / "runs" / ".trash").iterdir())
+
+
+def test_hostile_names_survive_both_ways(tmp_path: Path) -> None:
+    for name in ("--yes", "a\nb", "20261124T041356.481Z_x", "ü" * 100):
+        made = package(tmp_path / "runs", name)
+        (to,) = remove(str(made.path))
+        assert [back for _, back in trash.restore([str(to)])] == [made.path]
