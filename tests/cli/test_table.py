@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roost.cli import table, terminal
-from roost.cli.table import Column, Narrowing
+from roost.cli.table import Narrowing, TableColumn
 
 
 def test_columns() -> None:
@@ -37,7 +37,7 @@ def test_a_cell_that_only_looks_styled_is_escaped() -> None:
 
 def fit(width: int, **cells: str) -> list[str]:
     """Returns the two lines of a table of one row, without columns where it is too narrow."""
-    columns = [Column(name, [cell], 5 if name == "ABOUT" else None) for name, cell in cells.items()]
+    columns = [TableColumn(name, [cell], 5 if name == "ABOUT" else None) for name, cell in cells.items()]
     return table.format_columns(columns, width, narrowing=[Narrowing(5, (("B",), ("C", "D"), ("E",)))])
 
 
@@ -59,9 +59,9 @@ def test_columns_are_left_out_in_order_and_what_fits_comes_back(width: int, name
 def test_columns_that_can_be_shortened_share_the_rest() -> None:
     names = [f"digits_lr-{rate}_seed-{seed}" for rate in ("1e-3", "1e-4") for seed in (0, 1)]
     columns = [
-        Column("NAME", names, 10, "middle"),
-        Column("ID", ["a"] * 4),
-        Column("WHY", ["no " * 20] * 4, 6),
+        TableColumn("NAME", names, 10, "middle"),
+        TableColumn("ID", ["a"] * 4),
+        TableColumn("WHY", ["no " * 20] * 4, 6),
     ]
     _, *rows = table.format_columns(columns, 30)
     assert rows[0] == "digit…seed-0  a   no no no no…" and len({row.split()[0] for row in rows}) == 2
@@ -70,7 +70,10 @@ def test_columns_that_can_be_shortened_share_the_rest() -> None:
 
 
 def test_a_wrapped_cell_continues_in_the_next_line() -> None:
-    columns = [Column("ID", ["1", "2"]), Column("WHO", ["ada and bob and eve", "joe"], 8, "wrapped")]
+    columns = [
+        TableColumn("ID", ["1", "2"]),
+        TableColumn("WHO", ["ada and bob and eve", "joe"], 8, "wrapped"),
+    ]
     assert table.format_columns(columns, 14) == [
         "ID  WHO",
         "1   ada and",
@@ -90,7 +93,11 @@ def test_names_in_chinese_keep_the_columns_straight() -> None:
 
 @given(st.lists(st.text(max_size=30), min_size=1, max_size=5), st.integers(20, 60))
 def test_no_line_is_wider_than_the_terminal(cells: list[str], width: int) -> None:
-    columns = [Column("A", cells, 4, "middle"), Column("B", cells), Column("C", cells, 3, "wrapped")]
+    columns = [
+        TableColumn("A", cells, 4, "middle"),
+        TableColumn("B", cells),
+        TableColumn("C", cells, 3, "wrapped"),
+    ]
     assert all(terminal.cell_width(line) <= width for line in table.format_columns(columns, width))
 
 

@@ -17,7 +17,7 @@ _GAP = "  "
 """Between two columns."""
 
 
-class Column(NamedTuple):
+class TableColumn(NamedTuple):
     """A column of a table."""
 
     name: str
@@ -50,11 +50,11 @@ def terminal_width() -> int | None:
 def format_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """Returns the lines of a table with all columns, as `format_columns` does."""
     columns = zip(*rows, strict=True)
-    return format_columns([Column(*one) for one in zip(header, columns, strict=False)])
+    return format_columns([TableColumn(*one) for one in zip(header, columns, strict=False)])
 
 
 def format_columns(
-    columns: Sequence[Column], width: int | None = None, *, narrowing: Sequence[Narrowing] = ()
+    columns: Sequence[TableColumn], width: int | None = None, *, narrowing: Sequence[Narrowing] = ()
 ) -> list[str]:
     """Returns the lines of a table, the header first. A column without any text is left out.
 
@@ -90,12 +90,12 @@ def format_bar(part: float, width: int) -> str:
 
 
 def _leave_out(
-    columns: Sequence[Column], widths: dict[str, int], width: int, stage: Narrowing
-) -> list[Column]:
+    columns: Sequence[TableColumn], widths: dict[str, int], width: int, stage: Narrowing
+) -> list[TableColumn]:
     text = {one.name for one in columns if one.min_width is not None}
     min_text = min(stage.min_text, sum(widths[name] for name in text))
 
-    def remaining(groups: Iterable[Sequence[str]]) -> list[Column]:
+    def remaining(groups: Iterable[Sequence[str]]) -> list[TableColumn]:
         hidden = frozenset(name for group in groups for name in group)
         return [one for one in columns if one.name not in hidden]
 
@@ -116,7 +116,7 @@ def _leave_out(
     return remaining(left_out)
 
 
-def _shorten(columns: Sequence[Column], widths: dict[str, int], width: int) -> dict[str, int]:
+def _shorten(columns: Sequence[TableColumn], widths: dict[str, int], width: int) -> dict[str, int]:
     """Returns the widths of the columns where the table has a width: those that may be shortened share what
     the others leave, each as much as another unless it needs less."""
     long = {one.name: _lowest_width(one) for one in columns if one.min_width is not None}
@@ -131,7 +131,7 @@ def _shorten(columns: Sequence[Column], widths: dict[str, int], width: int) -> d
     return found
 
 
-def _lowest_width(column: Column) -> int:
+def _lowest_width(column: TableColumn) -> int:
     """Returns the characters that a column keeps; of a wrapped one its longest word."""
     lowest = column.min_width or 0
     if column.shortened != "wrapped":
@@ -139,7 +139,7 @@ def _lowest_width(column: Column) -> int:
     return max([lowest, *(cell_width(word) for cell in column.cells for word in cell.split())])
 
 
-def _fit_cells(column: Column, width: int) -> list[str]:
+def _fit_cells(column: TableColumn, width: int) -> list[str]:
     cells = list(column.cells)
     if column.min_width is None:
         return cells

@@ -10,6 +10,7 @@ import click
 import pytest
 
 from roost.lab.queue import task_file
+from roost.package import labels
 from tests.cli.programs import Terminal, roost
 from tests.lab import queued
 from tests.messages import Messages
@@ -216,3 +217,18 @@ def test_several_folders_and_all_that_are_known(tmp_path: Path) -> None:
     assert [row.split()[0] for row in rows] == ["one/same"]
     said = roost("ls", "one", "--all", cwd=tmp_path)
     assert said.returncode == 2 and "--all" in said.stderr
+
+
+def test_tags_a_star_and_a_note(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs", "one", checkpoints=False)
+    package(tmp_path / "runs", "two", checkpoints=False)
+    labels.add_tags(made.path, ["baseline", "lr"])
+    labels.set_starred(made.path, True)
+    labels.set_note(made.path, "kept for\n\x1b[2Jthe paper")
+    header, first, second = roost("ls", cwd=tmp_path).stdout.splitlines()
+    cells = dict(zip(re.split(" {2,}", header), re.split(" {2,}", first), strict=True))
+    assert cells["TAGS"] == "★ baseline, lr" and "★" not in second
+    assert cells["ABOUT"].endswith("; kept for \\x1b[2Jthe paper")
+    assert roost("ls", cwd=tmp_path, PYTHONIOENCODING="ascii").stdout.count("* baseline") == 1
+    _, row = roost("ls", "tag:lr", "--columns", "tags", cwd=tmp_path).stdout.splitlines()
+    assert row.endswith("baseline, lr")

@@ -13,7 +13,7 @@ from roost.base.text.byte_sizes import format_memory, parse_memory
 from roost.base.text.counts import format_cores
 from roost.base.text.timestamps import format_clock
 from roost.cli import table, terminal
-from roost.cli.table import Column, Narrowing
+from roost.cli.table import Narrowing, TableColumn
 
 if TYPE_CHECKING:
     from roost.operations.devices.devices import CardStatus
@@ -157,7 +157,7 @@ def _lines(rows: Sequence[Sequence[str]], width: int | None) -> list[str]:
     is broken within a word; TEMP and BUSY are left out where these two would be too narrow."""
     columns = zip(_HEADER, zip(*rows, strict=True), strict=True)
     return table.format_columns(
-        [Column(name, cells, *_SHORTENED.get(name, ())) for name, cells in columns],
+        [TableColumn(name, cells, *_SHORTENED.get(name, ())) for name, cells in columns],
         width,
         narrowing=[Narrowing(_MIN_WRAPPED, (("TEMP",), ("BUSY",)))],
     )

@@ -15,7 +15,7 @@ from roost.base.errors import NotFound, UsageError
 from roost.base.text.byte_sizes import format_bytes
 from roost.base.text.durations import format_age
 from roost.cli import table, terminal
-from roost.cli.table import Column, Narrowing
+from roost.cli.table import Narrowing, TableColumn
 
 if TYPE_CHECKING:
     from roost.operations.listing.package_row import PackageSummary
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _HEADER = (
     "NAME", "STATE", "STEP", "EPOCH", "METRIC", "LAST", "BEST", "STARTED", "TIME", "SESSIONS",
-    "FROM", "ABOUT",
+    "FROM", "TAGS", "ABOUT",
 )  # fmt: skip
 _MAX_ABOUT = 60
 _MAX_CELL = 24
@@ -71,9 +71,10 @@ def command(
     without a value do not match, and are sorted last. Put < and > into quotes.
 
     Settings in which the packages differ, and keys of the query, are columns. FROM is the parent of a fork,
-    and the step. ABOUT is the description, with early stop or time limit if that ended the run, or the last
-    error of a failed run. On a narrow terminal columns are left out. Below the table of a sweep are mean and
-    standard deviation over the succeeded runs that differ only in their seed.
+    and the step. TAGS begin with a star if the package is starred. ABOUT is the description and the note,
+    with early stop or time limit if that ended the run, or the last error of a failed run. On a narrow
+    terminal columns are left out. Below the table of a sweep are mean and standard deviation over the
+    succeeded runs that differ only in their seed.
 
     --group-by seed shows that for any packages, --group-by sweep for whole sweeps, --group-by lr for equal
     values of a key. Groups are sorted by the means of the first sort key.
@@ -190,7 +191,7 @@ def _lines(found: RunListing, *, show_folders: bool, chosen: bool) -> list[str]:
     settings = [(name,) for name in reversed(added)]
     visible = min(half, max(map(len, columns["NAME"]))) + _MIN_ABOUT
     return table.format_columns(
-        [Column(name, one, *shortened.get(name, ())) for name, one in columns.items()],
+        [TableColumn(name, one, *shortened.get(name, ())) for name, one in columns.items()],
         width,
         narrowing=[Narrowing(visible, (*_LEFT_OUT, *settings, *_LAST_LEFT_OUT))],
     )
@@ -205,6 +206,8 @@ def _cell(name: str, value: Any) -> str:
         return format_bytes(value)
     if name == "started":
         return terminal.format_time(value)
+    if isinstance(value, list):
+        value = ", ".join(map(str, value))
     text = terminal.format_number(value) if isinstance(value, float) else str(value)
     return terminal.truncate(text, _MAX_CELL)
 
@@ -249,7 +252,7 @@ def _group_table(title: str, groups: Sequence[RunGroup]) -> list[str]:
     columns = zip((title, "RUNS", "METRIC", "LAST", "BEST", "FIRST"), zip(*cells, strict=True), strict=True)
     return table.format_columns(
         [
-            Column(name, one, *((_MIN_ABOUT, "middle") if name in (title, "FIRST") else ()))
+            TableColumn(name, one, *((_MIN_ABOUT, "middle") if name in (title, "FIRST") else ()))
             for name, one in columns
         ],
         table.terminal_width(),
@@ -296,6 +299,7 @@ def _cells(row: PackageSummary) -> list[str]:
         terminal.format_duration(row.seconds),
         str(row.sessions),
         "" if row.parent is None else f"{row.parent}@{row.parent_step}",
+        _format_tags(row),
         _about(row),
     ]
 
@@ -309,7 +313,12 @@ def _format_started(seconds: float | None) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
 
 
+def _format_tags(row: PackageSummary) -> str:
+    star = [terminal.symbol("★", "*")] if row.starred else []
+    return terminal.truncate(" ".join([*star, ", ".join(row.tags)]).strip(), _MAX_CELL)
+
+
 def _about(row: PackageSummary) -> str:
-    text = row.error or "; ".join(filter(None, (row.reason, row.description)))
+    text = row.error or "; ".join(filter(None, (row.reason, row.description, row.note)))
     line = text if text.isprintable() else terminal.escape_text(" ".join(text.split()))
     return terminal.truncate(line, _MAX_ABOUT)

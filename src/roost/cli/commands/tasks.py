@@ -12,7 +12,7 @@ import click
 from roost.base.text.byte_sizes import format_memory
 from roost.base.text.counts import format_cores
 from roost.cli import table, terminal
-from roost.cli.table import Column, Narrowing
+from roost.cli.table import Narrowing, TableColumn
 
 if TYPE_CHECKING:
     from roost.operations.queue.list_tasks import Sweep, TaskRow
@@ -136,7 +136,7 @@ def _lines(rows: Sequence[TaskRow | Sweep], now: float, numbers: Mapping[str, in
         "REASON": (_LEFT_OUT[-1][0], "end"),
     }
     return table.format_columns(
-        [Column(name, found, *shortened.get(name, ())) for name, found in columns.items()],
+        [TableColumn(name, found, *shortened.get(name, ())) for name, found in columns.items()],
         width,
         narrowing=[Narrowing(name_width + visible, groups) for visible, groups in _LEFT_OUT],
     )
