@@ -32,6 +32,8 @@ COMMAND_GROUPS = {
         "kill": "End runs or tasks at once, without saving.",
         "continue": "Resume a package where it stopped.",
         "fork": "Resume from a checkpoint in a new package.",
+        "rerun": "Begin a run again in a new package.",
+        "up": "Continue all runs that were interrupted.",
         "join": "Add this machine to a multi-node run.",
         "debug": "Open pdb at the step that failed.",
     },

@@ -179,6 +179,8 @@ class PackageDetails:
     inexact: list[str]
     left_out: list[dict[str, Any]]
     links: dict[str, str]
+    rerun_of: dict[str, str] | None
+    """The package whose run began again here: package, path, and code, which is today or package."""
     parent: ForkParent | None
     """The package and step from which it was forked, if it is a fork."""
     ancestors: list[ForkParent]
@@ -233,11 +235,20 @@ def show(package: Path | str) -> PackageDetails:
         inexact=_inexact_reasons(opened, found),
         left_out=manifest.get("left_out", []),
         links=manifest.get("links", {}),
+        rerun_of=_rerun_of(request),
         parent=next(iter(ancestry), None),
         ancestors=ancestry[1:],
         forks=_forks(opened),
         output=package_schema.printable(str(opened.output)),
     )
+
+
+def _rerun_of(request: Mapping[str, Any]) -> dict[str, str] | None:
+    found = request.get("rerun_of")
+    names = ("package", "path", "code")
+    if not isinstance(found, dict) or not all(isinstance(found.get(name), str) for name in names):
+        return None
+    return {name: package_schema.printable(found[name]) for name in names}
 
 
 def _defaults(package: Path, settings: Mapping[str, Any]) -> list[str]:
