@@ -68,7 +68,7 @@ def test_the_shell_completes_commands_and_options() -> None:
         number = str(words.count(" "))
         return roost(_ROOST_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=number).stdout
 
-    assert completed("roost ta") == "plain,tasks\n"
+    assert completed("roost tas") == "plain,tasks\n"
     assert completed("roost run --devi") == "plain,--device\nplain,--devices\n"
     assert "_ROOST_COMPLETE=bash_complete" in roost(_ROOST_COMPLETE="bash_source").stdout
 

@@ -37,7 +37,7 @@ def restored(root: Path) -> None:
 
 
 def deleted(root: Path) -> None:
-    errors = [one.error for one in trash.delete(trash.entries([root])) if one.error is not None]
+    errors = [one.error for one in trash.delete([root], trash.entries([root])) if one.error is not None]
     if errors:
         raise OSError(errors[0])
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -141,6 +143,26 @@ def test_bad_input_is_one_line(runs: Path) -> None:
     ):
         said(*arguments, code=code)
     assert labels.read(runs / "a") == labels.Labels() and (runs / "a").is_dir()
+
+
+def test_the_commands_of_the_guide_run_as_they_are_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    for name in ("A", "B", "C"):
+        package(tmp_path / "runs", name, state="failed" if name == "C" else "succeeded")
+    page = (Path(__file__).parents[2] / "docs" / "guide" / "keeping.md").read_text()
+    lines = [
+        line for block in re.findall(r"```bash\n(.*?)```", page, re.DOTALL) for line in block.splitlines()
+    ]
+    assert len(lines) == 20
+    for line in lines:
+        _, *words = shlex.split(line, comments=True)
+        shown = said(*words)
+        if words[0] == "ls":
+            assert "A" in shown and "B" not in shown.partition("\n")[2]
+    assert [row.name for row in list_packages(tmp_path)] == ["A", "B"]
 
 
 @pytest.fixture

@@ -86,7 +86,7 @@ def judge(root: Path, operation: str, found: dict[str, Any]) -> None:
         if "done" in found:
             assert bool(listed) == (operation == "restore") and (operation == "rm") == bool(entries), found
         if operation == "gc":
-            left = [*trash.delete_leftovers([root]), *trash.delete(entries)]
+            left = list(trash.delete([root], entries))
             assert all(one.error is None for one in left), left
             assert list((root / trash.FOLDER).iterdir()) == [], found
     elif operation == "tag":

@@ -182,12 +182,12 @@ def test_deletion_goes_on_with_what_was_cut_off(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(durable, "fault", cut)
     with pytest.raises(KeyboardInterrupt):
-        list(trash.delete(trash.entries([tmp_path / "runs"])))
+        list(trash.delete([tmp_path / "runs"], trash.entries([tmp_path / "runs"])))
     monkeypatch.setattr(durable, "fault", None)
     roots = [tmp_path / "runs"]
     assert trash.entries(roots) == [] and names(tmp_path / "runs") == []
     assert len(list((tmp_path / "runs" / ".trash").iterdir())) == 1
-    (done,) = trash.delete_leftovers(roots)
+    (done,) = trash.delete(roots, [])
     assert done.error is None and done.num_bytes > 0
     assert not list((tmp_path / "runs" / ".trash").iterdir())
 
@@ -197,3 +197,29 @@ def test_hostile_names_survive_both_ways(tmp_path: Path) -> None:
         made = package(tmp_path / "runs", name)
         (to,) = remove(str(made.path))
         assert [back for _, back in trash.restore([str(to)])] == [made.path]
+
+
+def test_one_that_is_used_in_the_trash_is_not_deleted(tmp_path: Path) -> None:
+    package(tmp_path / "runs", "a")
+    (to,) = remove("a")
+    fd = PackageFolder(to).lock()
+    (done,) = trash.delete([tmp_path / "runs"], trash.entries([tmp_path / "runs"]))
+    assert done.error == "is in use by another process" and to.is_dir()
+    os.close(fd)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_nothing_of_another_user_is_half_deleted(tmp_path: Path) -> None:
+    package(tmp_path / "runs", "a")
+    (to,) = remove("a")
+    for folder in (tmp_path, *tmp_path.parents[:3]):
+        folder.chmod(0o755)
+    for path in (tmp_path / "runs", to.parent, to):
+        os.chown(path, 65534, 65534)  # its folders below are those of root
+    pid = os.fork()
+    if pid == 0:
+        os.setuid(65534)
+        (done,) = trash.delete([tmp_path / "runs"], trash.entries([tmp_path / "runs"]))
+        os._exit(0 if done.error is not None and "belongs to another user" in done.error else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert not any(finding.is_bad for finding in verify(to))

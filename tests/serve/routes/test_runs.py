@@ -108,3 +108,22 @@ def test_a_run_whose_progress_is_torn_or_garbage_is_answered_with_what_is_known(
         found = server.get(f"/runs/{run}")
         (session,) = found["sessions"]
         assert session["state"] == "succeeded" and found["checkpoints"], content
+
+
+def test_a_run_is_labelled_and_found_by_it(server: Server, folder: Path) -> None:
+    made = package(folder / "runs", "labelled")
+    run = run_id(made.path)
+    path = f"/runs/{run}/labels"
+    given = {"add_tags": ["baseline", "lr"], "note": "two\nlines", "starred": True}
+    assert server.ask("POST", path, given).json == {
+        "tags": ["baseline", "lr"],
+        "note": "two\nlines",
+        "starred": True,
+    }
+    changed = server.ask("POST", path, {"remove_tags": ["lr"], "note": ""}).json
+    assert changed == {"tags": ["baseline"], "note": None, "starred": True}
+    found = server.get("/runs?query=tag:baseline%20starred:true")
+    assert [one["id"] for one in found["runs"]] == [run]
+    for wrong in ({"add_tags": ["a b"]}, {"note": "x" * 70_000}, {"add_tags": [f"t{n}" for n in range(101)]}):
+        assert server.ask("POST", path, wrong).status in (400, 422)
+    assert server.ask("POST", path, {}).json == changed

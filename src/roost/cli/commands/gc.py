@@ -48,9 +48,10 @@ def command(folders: tuple[Path, ...], older: str | None, is_all: bool, yes: boo
         size = format_bytes(sum(one.num_bytes for one in kept))
         terminal.print_status(f"kept: {len(kept)} removed later than that, {size}")
     total = sum(one.num_bytes for one in found)
-    if found and not confirm(f"delete {len(found)} packages, {format_bytes(total)}, for ever?", yes=yes):
+    count = "1 package" if len(found) == 1 else f"{len(found)} packages"
+    if found and not confirm(f"delete {count}, {format_bytes(total)}, for ever?", yes=yes):
         return 1
-    done = [*trash.delete_leftovers(roots), *trash.delete(found)]
+    done = list(trash.delete(roots, found))
     for one in done:
         if one.error is not None:
             terminal.print_error(f"{one.path}: {one.error}")

@@ -173,10 +173,9 @@ OTHER_COMMANDS = {
         OtherCommand("help", "roost --help"),
         *(
             OtherCommand(word, "roost rm PACKAGE", "into the trash, from which `roost restore` takes it back")
-            for word in ("delete", "remove", "del")
+            for word in ("delete", "remove")
         ),
         OtherCommand("undelete", "roost restore NAME"),
-        OtherCommand("clean", "roost gc", "it deletes what is in the trash"),
     ),
 }
 """The commands of other tools by the section of the page that shows them."""

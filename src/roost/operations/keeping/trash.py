@@ -12,6 +12,7 @@ in its folder or in the trash. No reader takes an entry of the trash for a run, 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import re
 import time
@@ -23,14 +24,14 @@ from typing import NamedTuple
 
 import msgspec
 
-from roost.base import durable
+from roost.base import durable, safe_read
 from roost.base.errors import NotFound, Refused, RoostError, UsageError
 from roost.base.text.word_list import join_names
 from roost.operations.keeping import allocated_bytes, refusals
 from roost.operations.listing.named_packages import select_packages
 from roost.operations.listing.package_row import PackageSummary
 from roost.operations.listing.package_summary import summarize
-from roost.package import package_name
+from roost.package import package_name, sessions
 from roost.package.package import PackageFolder
 
 FOLDER = ".trash"
@@ -131,7 +132,7 @@ def _is_path_of(lock: int, package: PackageFolder) -> bool:
     """Whether the locked file is still the lock of the package at this path."""
     own = os.fstat(lock)
     try:
-        now = os.stat(package.path / "lock")  # noqa: PTH116
+        now = os.stat(package.path / sessions.LOCK_NAME)  # noqa: PTH116
     except FileNotFoundError:
         return False
     return (own.st_ino, own.st_dev) == (now.st_ino, now.st_dev)
@@ -226,11 +227,16 @@ def restore(words: Sequence[str]) -> Iterator[tuple[Path, Path]]:
     Raises:
         NotFound: A word names no removed package.
         UsageError: A word names several.
+        Refused: A process has the package's lock.
         OSError: A package cannot be moved; it is in the trash.
     """
     for path in dict.fromkeys(_find_removed(word) for word in words):
         parsed = _parse(path)
         assert parsed is not None, "`_find_removed` looks for entries"
+        if safe_read.is_locked(path / sessions.LOCK_NAME):
+            raise Refused(
+                "is in use by another process, in the trash", where=path, fix="let that process end"
+            )
         to = package_name.make_unique(path.parent.parent, parsed[0])
         try:
             durable.move(path, to)  # in place of the empty folder, which keeps the name free
@@ -264,23 +270,41 @@ def _find_removed(word: str) -> Path:
 # --- deletion ---------------------------------------------------------------------------------------------
 
 
-def delete(packages: Sequence[TrashEntry]) -> Iterator[Deletion]:
-    """Deletes removed packages for ever. Each is renamed first, so that one whose deletion is cut off is no
-    removed package any more; the next deletion in its trash goes on with it."""
-    for one in packages:
-        yield _delete(one.path, one.num_bytes)
+def delete(roots: Sequence[Path], packages: Sequence[TrashEntry]) -> Iterator[Deletion]:
+    """Deletes removed packages for ever, and what deletions that were cut off have left. Each is renamed
+    first, so that one whose deletion is cut off is no removed package any more.
 
-
-def delete_leftovers(roots: Sequence[Path]) -> Iterator[Deletion]:
-    """Deletes what deletions that were cut off have left."""
+    Args:
+        roots: The folders whose trash is cleared of such leftovers.
+        packages: Removed packages of these folders.
+    """
     for root in roots:
         trash = root / FOLDER
-        if trash.is_dir() and not trash.is_symlink():
+        if not trash.is_dir() or trash.is_symlink():
+            continue
+        with _locked(trash):
             for path in [one for one in trash.iterdir() if durable.is_staging(one.name)]:
                 yield _delete(path, allocated_bytes.folder_bytes(path))
+            for one in packages:
+                if one.path.parent == trash:
+                    yield _delete(one.path, one.num_bytes)
+
+
+@contextlib.contextmanager
+def _locked(trash: Path) -> Iterator[None]:
+    """Locks a trash, so that no two processes delete the same at the same time."""
+    fd = os.open(trash, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with contextlib.suppress(OSError):  # a file system without such locks
+            fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
 
 
 def _delete(path: Path, num_bytes: int) -> Deletion:
+    if safe_read.is_locked(path / sessions.LOCK_NAME):
+        return Deletion(path, num_bytes, "is in use by another process")
     if (blocked := _first_foreign(path)) is not None:
         return Deletion(path, num_bytes, f"{blocked} belongs to another user, or is read-only")
     doomed = path

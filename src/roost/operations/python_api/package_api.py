@@ -131,7 +131,11 @@ class Package(stored.PackageFolder):
     def _repr_html_(self) -> str:
         """Returns the table for a notebook: the summary, and the newest value of each metric."""
         summary = msgspec.structs.asdict(self.summary())
-        shown = {name: value for name, value in summary.items() if value is not None}
+        shown: dict[str, Any] = {
+            name: ", ".join(value) if isinstance(value, list) else value
+            for name, value in summary.items()
+            if value is not None and value is not False and value != []
+        }
         if (started := shown.get("started")) is not None:
             shown["started"] = time.strftime("%Y-%m-%d %H:%M", time.localtime(started))
         newest = {name: float(curve.values[-1]) for name, curve in self.metrics().items()}
