@@ -1,0 +1,109 @@
+"""``compare``: what differs between runs in settings, metrics, code and environment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from roost.base.errors import NotFound, UsageError
+from roost.operations.comparing import compared_run
+from roost.operations.comparing.code_comparison import CodeComparison, compare_code
+from roost.operations.comparing.compared_run import ComparedRun, RunContent
+from roost.operations.comparing.curve_comparison import CurveParting, compare_curves
+from roost.operations.comparing.environment_comparison import EnvironmentDifference, compare_environments
+from roost.operations.comparing.metric_comparison import MetricComparison, MetricTable
+from roost.operations.comparing.run_relation import RunRelation, find_parent, relate
+from roost.operations.comparing.setting_comparison import SettingDifference, compare_settings
+
+
+class RunComparison(msgspec.Struct, frozen=True, kw_only=True):
+    """What differs between runs. All lists of values have an entry for each run, in the order of ``runs``."""
+
+    runs: list[ComparedRun]
+    relation: RunRelation
+    settings: list[SettingDifference]
+    num_equal_settings: int
+    """The number of settings that all runs have with the same value."""
+    step: int | None
+    """The step of the values ``at``: the requested one, or the last one that all runs have reached."""
+    metrics: list[MetricComparison]
+    num_metrics_left_out: int
+    """The number of metrics that were not compared because there are too many."""
+    curves: CurveParting | None
+    """Where the recorded values part; None unless two runs are compared."""
+    code: CodeComparison
+    environment: list[EnvironmentDifference]
+
+
+def compare(
+    packages: Sequence[Path | str],
+    *,
+    metrics: Sequence[str] = (),
+    step: int | None = None,
+    diff: Sequence[str] | None = None,
+    is_all: bool = False,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
+) -> RunComparison:
+    """Compares packages. A single fork is compared with its parent.
+
+    Only files of the packages are read, and no code of them is executed. What cannot be read of a damaged
+    package is named (`ComparedRun.unreadable`), and the rest is compared.
+
+    Args:
+        packages: Their paths.
+        metrics: Compare only these, by name or pattern as `roost.operations.curves.plot.plot` takes them;
+            empty: all but times (``perf/…``) and statistics (``stats/…``).
+        step: The step of the common values; None: the last one that all runs with records have reached.
+        diff: The files whose lines are compared, by path or pattern; empty: all that differ; None: none.
+        is_all: Whether to return equal settings and equal facts of the environment, too.
+        on_progress: Called after each part of the work with the number of parts done, and that of all.
+
+    Raises:
+        UsageError: There is one package only, and it is not a fork.
+        NotFound: No package can be read; or a metric or file does not exist.
+    """
+    paths = _distinct([Path(one) for one in packages])
+    contents: list[RunContent] = []
+    for path in paths:
+        contents.append(compared_run.read_run(path))
+        on_progress(len(contents), 2 * len(paths))
+    compared_run.require_readable(contents)
+    table = MetricTable(contents, step=step, names=metrics)
+    for position, run in enumerate(contents):
+        table.add(position, run)
+        on_progress(len(paths) + position + 1, 2 * len(paths))
+    table.require_names()
+    settings, code = compare_settings(contents), compare_code(contents, diff=diff)
+    names = {name for run in contents for name in run.flat_settings}
+    return RunComparison(
+        runs=[run.describe() for run in contents],
+        relation=relate(contents, settings, code.is_same),
+        settings=compare_settings(contents, is_all=True) if is_all else settings,
+        num_equal_settings=len(names - {one.name for one in settings}),
+        step=table.step,
+        metrics=table.comparisons(),
+        num_metrics_left_out=table.num_left_out,
+        curves=compare_curves(contents[0], contents[1]) if len(contents) == 2 else None,
+        code=code,
+        environment=compare_environments([run.environment for run in contents], is_all=is_all),
+    )
+
+
+def _distinct(packages: Sequence[Path]) -> list[Path]:
+    """Returns each package once, and to a single one its parent, before it.
+
+    Raises:
+        UsageError: A single package is no fork, or was named several times.
+        NotFound: Its parent does not exist any more, or there is no package.
+    """
+    found = list({os.path.realpath(path): path for path in reversed(packages)}.values())[::-1]
+    if not found:
+        raise NotFound("there is no package to compare")
+    if len(found) == 1 < len(packages):
+        raise UsageError(
+            "the same package was named several times", received=str(found[0]), fix="name another one"
+        )
+    return [find_parent(found[0]), *found] if len(found) == 1 else found
