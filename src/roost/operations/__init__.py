@@ -8,6 +8,7 @@ devices: the cards of this machine and leases on them
 listing: to list, search and group packages
 reading: to show and verify packages
 python_api: packages and runs from Python
+comparing: to compare packages
 curves: to plot and export records
 models: to use the trained weights: analysis, prediction, export
 simulation: to replay the queue on a virtual clock

@@ -19,7 +19,7 @@ from roost.operations.comparing.run_relation import RunRelation, find_parent, re
 from roost.operations.comparing.setting_comparison import SettingDifference, compare_settings
 
 
-class RunComparison(msgspec.Struct, frozen=True, kw_only=True):
+class PackageComparison(msgspec.Struct, frozen=True, kw_only=True):
     """What differs between runs. All lists of values have an entry for each run, in the order of ``runs``."""
 
     runs: list[ComparedRun]
@@ -46,7 +46,7 @@ def compare(
     diff: Sequence[str] | None = None,
     is_all: bool = False,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
-) -> RunComparison:
+) -> PackageComparison:
     """Compares packages. A single fork is compared with its parent.
 
     Only files of the packages are read, and no code of them is executed. What cannot be read of a damaged
@@ -78,7 +78,7 @@ def compare(
     table.require_names()
     settings, code = compare_settings(contents), compare_code(contents, diff=diff)
     names = {name for run in contents for name in run.flat_settings}
-    return RunComparison(
+    return PackageComparison(
         runs=[run.describe() for run in contents],
         relation=relate(contents, settings, code.is_same),
         settings=compare_settings(contents, is_all=True) if is_all else settings,

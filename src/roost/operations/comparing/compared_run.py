@@ -18,7 +18,7 @@ from roost.operations.listing.package_summary import summarize
 from roost.operations.reading import package_schema
 from roost.operations.reading.package_schema import DamagedPackage
 from roost.operations.reading.show import inexact_reasons
-from roost.package import lineage
+from roost.package import lineage, records
 from roost.package.dlnest import original_package
 from roost.package.kinds import PackageKind
 from roost.package.lineage import ForkParent
@@ -38,6 +38,9 @@ class ComparedRun(msgspec.Struct, frozen=True, kw_only=True):
     summary: PackageSummary
     inexact: list[str]
     """The reasons why the run may not have the bits of an uninterrupted one."""
+    data_order: str | None
+    """A digest of the order of the training samples in the first epoch; None: it is not known, as for a fork,
+    or a set without indices."""
     unreadable: list[str]
     """What could not be read and is therefore not compared."""
 
@@ -59,6 +62,8 @@ class RunContent:
     environment: dict[str, str] | None = None
     """The texts of `environment_comparison`, by name; None also before a worker has written them."""
     inexact: list[str] = field(default_factory=list)
+    data_order: str | None = None
+    """As `ComparedRun.data_order`."""
     unreadable: list[str] = field(default_factory=list)
 
     @cached_property
@@ -81,7 +86,13 @@ class RunContent:
     def describe(self) -> ComparedRun:
         """Returns the description of the run in the comparison."""
         path = package_schema.printable(str(self.package.path))
-        return ComparedRun(path=path, summary=self.summary, inexact=self.inexact, unreadable=self.unreadable)
+        return ComparedRun(
+            path=path,
+            summary=self.summary,
+            inexact=self.inexact,
+            data_order=self.data_order,
+            unreadable=self.unreadable,
+        )
 
 
 def read_run(path: Path) -> RunContent:
@@ -106,6 +117,7 @@ def read_run(path: Path) -> RunContent:
         found.sessions = sessions
         found.settings = _read(found, "settings", lambda: package_schema.settings(package))
         found.inexact = _read(found, "inexact reasons", lambda: inexact_reasons(package, sessions)) or []
+    found.data_order = package_schema.printable(records.data_order(folder / "records"))
     found.code = _read(found, "code", lambda: _code(package))
     found.environment = _read(
         found, "environment", lambda: environment_comparison.describe_environment(folder, request)
