@@ -6,6 +6,7 @@ A few runs are columns A, B, …; many are lines of one table.
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -64,12 +65,10 @@ def format_text(
         if section.title:
             yield click.style(section.title, bold=True)
         indent = "  " if section.title else ""
-        lines = [
-            *map(terminal.escape_text, section.lines),
-            *_text_table(section, width and width - len(indent)),
-        ]
-        for line in lines:
-            yield indent + (line if width is None else terminal.truncate(line, width - len(indent)))
+        free = width and width - len(indent)
+        prose = [piece for line in section.lines for piece in _wrap(terminal.escape_text(line), free)]
+        for line in [*prose, *_text_table(section, free)]:
+            yield indent + (line if free is None else terminal.truncate(line, free))
     yield from _text_diffs(view)
 
 
@@ -104,16 +103,25 @@ def _markdown_row(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _text_table(section: _Section, width: int | None) -> list[str]:
+def _wrap(line: str, width: int | None) -> list[str]:
+    indent = line[: len(line) - len(line.lstrip())] + "  "
+    return [line] if width is None else textwrap.wrap(line, width, subsequent_indent=indent)
+
+
+def _text_table(section: _Section, width: int | None) -> Iterator[str]:
     if not section.rows:
-        return []
+        return
     columns = dict(zip(section.header, zip(*section.rows, strict=True), strict=True))
     columns = {name: cells for name, cells in columns.items() if any(cells)}
     names = list(columns)
     if width is not None:
         groups = [[name for name in group if name in columns] for group in section.dropped]
         names = terminal.fit_columns(columns, width, dropped=groups, truncated="", min_truncated=0)
-    return terminal.format_table(names, zip(*(columns[name] for name in names), strict=True))
+    yield from terminal.format_table(names, zip(*(columns[name] for name in names), strict=True))
+    hidden = [name for name in columns if name not in names]
+    if hidden and section.title:
+        text = f"too narrow for: {join_names(hidden, _MAX_VALUES)}; see --markdown"
+        yield from _wrap(terminal.escape_text(text), width)
 
 
 def _text_diffs(view: _View) -> Iterator[str]:
@@ -181,7 +189,10 @@ class _View:
             )
             started, time = terminal.format_time(row.started)[:16], terminal.format_duration(row.seconds)
             about = " ".join((row.error or row.description or "").split())
-            cells = [self._names[at], self._paths[at], row.state, step, time, started]
+            path = self._paths[at]
+            if self._width is not None and len(path) > self._width // 2:
+                path = _shorten(row.name, self._width // 2)
+            cells = [self._names[at], path, row.state, step, time, started]
             rows.append([*cells, str(row.sessions or ""), about if len(about) <= 40 else f"{about[:39]}…"])
         dropped = (["ABOUT"], ["SESSIONS"], ["STARTED"], ["TIME"])
         return _Section("", header=header, rows=self._cells(rows), dropped=dropped)
@@ -249,7 +260,9 @@ class _View:
         for one in compared.settings:
             cells = ["(not set)" if at in one.absent else _shorten(_format_value(value), most)
                      for at, value in enumerate(one.values)]  # fmt: skip
-            rows.append([one.name, *cells, *(origin or "" for origin in one.origins)])
+            # Where all have set it in the same place, that explains no difference.
+            places = [origin or "default" for origin in one.origins] if len(set(one.origins)) > 1 else []
+            rows.append([one.name, *cells, *(places or [""] * self._count)])
         return _Section("settings", header=["SETTING", *self._names, *origins], rows=self._cells(rows),
                         dropped=[origins])  # fmt: skip
 
@@ -306,11 +319,12 @@ class _View:
         if found.step is None:
             values = f"all {found.compared:,} values of both runs"
             return _Section("curves", [f"equal bit for bit: {values}, up to step {found.equal_until}"])
-        equal = (
-            f"equal bit for bit up to step {found.equal_until}; " if found.equal_until is not None
-            else "different from the beginning; "
-        )  # fmt: skip
-        lines = [f"{equal}they differ from step {found.step} on:"]
+        if found.equal_until is None:
+            lines = [f"different from the first values on that both have, at step {found.step}:"]
+        else:
+            lines = [
+                f"equal bit for bit up to step {found.equal_until}; different from step {found.step} on:"
+            ]
         for one in found.metrics[:_MAX_VALUES]:
             lines.append(f"  {one.name}: {' and '.join(format_numbers(one.values))}")
         if (more := found.num_metrics - _MAX_VALUES) > 0:
@@ -332,8 +346,10 @@ class _View:
             rows = [
                 [one.path, self._file_kind(one), _line_counts(one), one.note or ""] for one in found.files
             ]
+            sides = [self._join(one.runs) for one in found.versions]
+            versions = [f"{sides[0]} have one version, {sides[1]} the other"] if self._count > 2 else []
             return _Section(
-                "code", unknown, ["FILE", "CHANGE", "LINES", "NOTE"], self._cells(rows), [["NOTE"]]
+                "code", versions + unknown, ["FILE", "CHANGE", "LINES", "NOTE"], self._cells(rows), [["NOTE"]]
             )
         lines = []
         for number, one in enumerate(found.versions):
@@ -392,7 +408,11 @@ class _View:
         if len(orders) - orders.count(None) < 2:
             return []
         if len(known) > 1:
-            return [self._grouped("order of the training samples", orders)]
+            groups = {one: [at for at, other in enumerate(orders) if other == one] for one in known}
+            texts = [
+                f"{one} ({self._join(runs)})" for one, runs in sorted(groups.items(), key=lambda g: g[1])
+            ]
+            return [f"order of the training samples: {join_names(texts, _MAX_VALUES)}"]
         unknown = [at for at, one in enumerate(orders) if one is None]
         more = f"; unknown: {self._join(unknown)}" if unknown else ""
         return [f"order of the training samples: the same ({known.pop()}){more}"]

@@ -42,7 +42,7 @@ class RecordsWriter:
         self._fd = durable.open_append(path)
         self._unwritten: list[bytes] = []
         self._session = session
-        header = {"session": session, "start_step": start_step, "time": round(time.time(), 3)}
+        header: Row = {"session": session, "start_step": start_step, "time": round(time.time(), 3)}
         header |= {} if data_order is None else {"data_order": data_order}
         try:
             durable.append(self._fd, _encode(header) + b"\n")
