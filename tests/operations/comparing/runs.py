@@ -13,7 +13,7 @@ from tests.operations.packages import ROWS, VALUES, package, project
 
 STACK = {"torch": "2.13.0", "cuda": "13.0", "device": "cuda", "threads": 4}
 ENVIRONMENT = {
-    "roost": "0.1.0", "python": "3.12.1", "host": "one", "driver": "580.1", "seed": 0, "determinism": "seeded",
+    "roost": "0.1.0", "python": "3.12.1", "host": "one", "driver": "580.1", "seed": 0, "determinism": "off",
     "gpus": [{"name": "A100"}, {"name": "A100"}], "stack": STACK, "variables": {"OMP_NUM_THREADS": "4"},
     "packages": {"numpy": "2.1", "torch": "2.13.0"},
 }  # fmt: skip

@@ -51,16 +51,16 @@ def test_at_a_step_of_ones_choice(tmp_path: Path) -> None:
 
 def test_the_mode_is_that_of_a_rule_else_of_the_name(tmp_path: Path) -> None:
     rows = [
-        {"step": 10, "epoch": 0, "valid/loss": 1.0, "valid/top1_error": 0.5, "x/AUC": 0.1, "valid/bleu-4": 3.0,
-         "strange": 1.0, "train/accuracy": 0.5},
+        {"step": 10, "epoch": 0, "valid/loss": 1.0, "valid/top1_error": 0.5, "x/AUC": 0.1,
+         "valid/bleu-4": 3.0, "strange": 1.0, "train/accuracy": 0.5},
     ]  # fmt: skip
     rules = {"best": [{"monitor": "valid/loss", "mode": "max"}]}
     stop = {"monitor": "strange"}
     _, found = collect(make(tmp_path / "runs", "a", rows=rows, checkpoint=rules, early_stopping=stop))
     modes = {name: one.mode for name, one in found.items()}
     assert modes == {
-        "valid/loss": "max", "strange": "min", "valid/top1_error": "min", "x/AUC": "max", "valid/bleu-4": "max",
-        "train/accuracy": "max",
+        "valid/loss": "max", "strange": "min", "valid/top1_error": "min", "x/AUC": "max",
+        "valid/bleu-4": "max", "train/accuracy": "max",
     }  # fmt: skip
     assert list(found)[:2] == ["valid/loss", "strange"]
     _, found = collect(

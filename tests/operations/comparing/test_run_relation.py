@@ -24,8 +24,8 @@ def relation(*made: PackageFolder) -> RunRelation:
 
 def parent_entry(parent: PackageFolder, step: int) -> dict[str, Any]:
     return {
-        "package": parent.path.name, "path": str(parent.path), "checkpoint": 1, "step": step, "sha256": "0" * 64,
-        "changed": [{"key": "lr", "old": 1, "new": 2}],
+        "package": parent.path.name, "path": str(parent.path), "checkpoint": 1, "step": step,
+        "sha256": "0" * 64, "changed": [{"key": "lr", "old": 1, "new": 2}],
     }  # fmt: skip
 
 
