@@ -57,7 +57,7 @@ def open_inside(root: Path, name: str) -> int:
         OSError: There is no such regular file below the folder.
     """
     parts = name.split("/")
-    if any(part in ("", ".", "..") or "\0" in part for part in parts):
+    if any(part in ("", ".", "..") or "\0" in part for part in parts) or not _is_encodable(name):
         raise FileNotFoundError(errno.ENOENT, "is not the path of a file below the folder", name)
     fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -73,6 +73,14 @@ def open_inside(root: Path, name: str) -> int:
         os.close(found)
         raise FileNotFoundError(errno.ENOENT, "is not a regular file", name)
     return found
+
+
+def _is_encodable(name: str) -> bool:
+    try:
+        os.fsencode(name)
+    except UnicodeEncodeError:  # a surrogate that is no byte of a file name
+        return False
+    return True
 
 
 def is_locked(path: Path) -> bool | None:

@@ -201,7 +201,8 @@ class _View:
         """Returns one line for each run, with what varies, and the newest values of the main metrics."""
         compared, width = self._compared, self._width
         metrics = compared.metrics if self._is_all or width is None else compared.metrics[:_MANY_METRICS]
-        columns: dict[str, list[str]] = {"NAME": [self._escape(_shorten(name, 48)) for name in self._names]}
+        most = _MAX_CELL if width is None else width // 2
+        columns: dict[str, list[str]] = {"NAME": [self._escape(_shorten(name, most)) for name in self._names]}
         settings = _short_names([one.name for one in compared.settings])
         for one in compared.settings:
             cells = [_shorten(_format_value(value), _MANY_CELL) for value in one.values]
@@ -212,15 +213,17 @@ class _View:
             columns[metric.name] = self._marked(metric.last, metric.mode)
             if metric is first:
                 columns[f"BEST {metric.name}"] = self._marked(metric.best, metric.mode)
-        columns["STATE"] = [one.summary.state for one in compared.runs]
+        states = [one.summary.state for one in compared.runs]
+        if len(set(states)) > 1:
+            columns["STATE"] = states
         columns["STEP"] = ["" if one.summary.step is None else str(one.summary.step) for one in compared.runs]
         main = {first.name, f"BEST {first.name}"} if first is not None else set()
         later = [one.name for one in metrics if one.name not in main]
-        order = ["STEP", *reversed(later), "STATE", *reversed(list(settings.values()))]
+        order = ["STEP", *reversed(later), *reversed(list(settings.values())), "STATE"]
         dropped = [[name] for name in [*order, *sorted(main - {first.name if first else ""})]]
         rows = [list(cells) for cells in zip(*columns.values(), strict=True)]
         hidden = len(compared.metrics) - len(metrics) + compared.num_metrics_left_out
-        title = f"{self._count} runs"
+        title = f"{self._count} runs" + (f", all {states[0]}" if len(set(states)) == 1 else "")
         lines = [f"not shown: {hidden} metrics, see --all and --json"] if hidden else []
         return _Section(title, lines, list(columns), rows, dropped)
 

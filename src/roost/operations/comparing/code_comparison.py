@@ -108,7 +108,7 @@ def compare_code(runs: Sequence[RunContent], *, diff: Sequence[str] | None = Non
 def _digest(code: Mapping[str, str]) -> str:
     digest = hashlib.sha256()
     for name, content in sorted(code.items()):
-        digest.update(os.fsencode(name) + b"\0" + os.fsencode(content) + b"\0")
+        digest.update(f"{name}\0{content}\0".encode("utf-8", "surrogatepass"))
     return digest.hexdigest()[:_DIGEST_CHARACTERS]
 
 

@@ -115,7 +115,7 @@ def read_run(path: Path) -> RunContent:
     sessions = _read(found, "sessions", lambda: package_schema.sessions(folder))
     if sessions is not None:
         found.sessions = sessions
-        found.settings = _read(found, "settings", lambda: package_schema.settings(package))
+        found.settings = _read(found, "settings", lambda: _settings(package))
         found.inexact = _read(found, "inexact reasons", lambda: inexact_reasons(package, sessions)) or []
     found.data_order = package_schema.printable(records.data_order(folder / "records"))
     found.code = _read(found, "code", lambda: _code(package))
@@ -143,11 +143,19 @@ def _read(run: RunContent, what: str, read: Callable[[], _T]) -> _T | None:
     return None
 
 
+def _settings(package: PackageFolder) -> dict[str, Any]:
+    package_schema.load(package.path, "args.json")  # checks it
+    return package_schema.settings(package)
+
+
 def _code(package: PackageFolder) -> dict[str, str]:
     """Returns the copied files of a package with the content that its newest sessions were started with."""
     package_schema.load(package.path, "manifest.json")  # checks it; the names are needed as they are
     files = package.manifest["files"]
-    found = {name: entry.get("sha256") or f"{LINK}{entry['link']}" for name, entry in files.items()}
+    found = {
+        name: f"{LINK}{entry['link']}" if "link" in entry else entry["sha256"]
+        for name, entry in files.items()
+    }
     forced = {name: digest for name, digest in package.forced_changes().items() if name in found}
     return {name: digest for name, digest in {**found, **forced}.items() if digest}
 
