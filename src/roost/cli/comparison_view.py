@@ -18,9 +18,12 @@ import msgspec
 
 from roost.base.text.word_list import join_names
 from roost.cli import terminal
-from roost.operations.comparing.code_comparison import CodeComparison, FileChange
-from roost.operations.comparing.compare import PackageComparison
-from roost.operations.comparing.metric_comparison import MetricComparison
+from roost.operations.comparing.comparison import (
+    CodeComparison,
+    FileChange,
+    MetricComparison,
+    PackageComparison,
+)
 
 _MAX_COLUMNS = 5
 """More runs than this are lines of one table."""

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from roost.base.errors import NotFound
-from roost.operations.comparing.code_comparison import FileChange, compare_code
+from roost.operations.comparing.code_comparison import compare_code
+from roost.operations.comparing.comparison import FileChange
 from roost.package.package import PackageFolder
 from tests.operations.comparing.runs import edit_project, make, read
 

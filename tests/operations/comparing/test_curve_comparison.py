@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from roost.operations.comparing.curve_comparison import CurveParting, compare_curves
+from roost.operations.comparing.comparison import CurveParting
+from roost.operations.comparing.curve_comparison import compare_curves
 from tests.operations.comparing.runs import make, read
 from tests.operations.packages import record_rows, session
 

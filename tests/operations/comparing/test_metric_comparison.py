@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from roost.base.errors import NotFound
-from roost.operations.comparing.metric_comparison import MetricComparison, MetricTable, RunRecords
+from roost.operations.comparing.comparison import MetricComparison
+from roost.operations.comparing.metric_comparison import MetricTable, RunRecords
 from roost.operations.curves import history_cache
 from roost.package.package import PackageFolder
 from tests.operations.comparing.runs import make, read

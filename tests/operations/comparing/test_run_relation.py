@@ -11,7 +11,8 @@ import pytest
 
 from roost.base.errors import NotFound, UsageError
 from roost.operations.comparing.code_comparison import compare_code
-from roost.operations.comparing.run_relation import CommonParent, RunRelation, find_parent, relate
+from roost.operations.comparing.comparison import CommonParent, RunRelation
+from roost.operations.comparing.run_relation import find_parent, relate
 from roost.operations.comparing.setting_comparison import compare_settings
 from roost.package.package import PackageFolder
 from tests.operations.comparing.runs import edit_project, make, optimizer, read

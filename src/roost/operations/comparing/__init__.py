@@ -1,5 +1,6 @@
 """`roost compare`: what differs between runs. Only reads: no code of a package is executed.
 
+comparison: the result types of compare
 compare: the comparison as a whole
 compared_run: reads one run for a comparison, as far as it can be read
 run_relation: forks, sweeps, and runs that differ only in their seed

@@ -8,66 +8,18 @@ from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Literal
 
-import msgspec
-
 from roost.base import safe_read
 from roost.base.errors import NotFound
 from roost.base.text.byte_sizes import format_bytes
 from roost.base.text.suggestions import did_you_mean
 from roost.operations.comparing.compared_run import LINK, RunContent
+from roost.operations.comparing.comparison import CodeComparison, CodeVersion, FileChange
 from roost.operations.comparing.line_diff import LineDiff, split_lines
 from roost.operations.reading.package_schema import printable
 
 MAX_TEXT_BYTES = 4 << 20
 """The lines of a larger file are not compared."""
 _DIGEST_CHARACTERS = 12
-
-
-class FileChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A copied file that differs between two versions of the code."""
-
-    path: str
-    kind: Literal["only in first", "only in second", "changed"]
-    added: int | None = None
-    """The number of lines that only the second version has; None: the lines were not compared."""
-    removed: int | None = None
-    """The number of lines that only the first version has."""
-    note: str | None = None
-    """Why the lines were not compared, or may not be those that ran."""
-    diff: list[str] | None = None
-    """The difference as by ``diff -u``, without the names of the files; None: it was not requested, or there
-    are no lines to compare."""
-
-
-class CodeVersion(msgspec.Struct, frozen=True, kw_only=True):
-    """Runs with the same code."""
-
-    digest: str
-    """A digest of the paths and contents of all copied files."""
-    runs: list[int]
-    """The positions of the runs."""
-    files: int
-    """The number of copied files."""
-    changed: list[str]
-    """The paths of the files that differ from those of the first version."""
-
-
-class CodeComparison(msgspec.Struct, frozen=True, kw_only=True):
-    """The versions of the code of some runs."""
-
-    versions: list[CodeVersion]
-    """The one that most runs have comes first, except between two runs."""
-    unknown: list[int]
-    """The positions of the runs whose code is not known."""
-    files: list[FileChange]
-    """What differs between two versions; empty if there are more."""
-
-    @property
-    def is_same(self) -> bool | None:
-        """Whether all runs have the same code; None: that of a run is not known."""
-        if len(self.versions) > 1:
-            return False
-        return None if self.unknown else True
 
 
 def compare_code(runs: Sequence[RunContent], *, diff: Sequence[str] | None = None) -> CodeComparison:

@@ -6,36 +6,16 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import msgspec
-
 from roost.base.errors import NotFound, UsageError
 from roost.operations.comparing import compared_run
-from roost.operations.comparing.code_comparison import CodeComparison, compare_code
-from roost.operations.comparing.compared_run import ComparedRun, RunContent
-from roost.operations.comparing.curve_comparison import CurveParting, compare_curves
-from roost.operations.comparing.environment_comparison import EnvironmentDifference, compare_environments
-from roost.operations.comparing.metric_comparison import MetricComparison, MetricTable
-from roost.operations.comparing.run_relation import RunRelation, find_parent, relate
-from roost.operations.comparing.setting_comparison import SettingDifference, compare_settings
-
-
-class PackageComparison(msgspec.Struct, frozen=True, kw_only=True):
-    """What differs between runs. All lists of values have an entry for each run, in the order of ``runs``."""
-
-    runs: list[ComparedRun]
-    relation: RunRelation
-    settings: list[SettingDifference]
-    num_equal_settings: int
-    """The number of settings that all runs have with the same value."""
-    step: int | None
-    """The step of the values ``at``: the requested one, or the last one that all runs have reached."""
-    metrics: list[MetricComparison]
-    num_metrics_left_out: int
-    """The number of metrics that were not compared because there are too many."""
-    curves: CurveParting | None
-    """Where the recorded values part; None unless two runs are compared."""
-    code: CodeComparison
-    environment: list[EnvironmentDifference]
+from roost.operations.comparing.code_comparison import compare_code
+from roost.operations.comparing.compared_run import RunContent
+from roost.operations.comparing.comparison import PackageComparison
+from roost.operations.comparing.curve_comparison import compare_curves
+from roost.operations.comparing.environment_comparison import compare_environments
+from roost.operations.comparing.metric_comparison import MetricTable
+from roost.operations.comparing.run_relation import find_parent, relate
+from roost.operations.comparing.setting_comparison import compare_settings
 
 
 def compare(

@@ -8,11 +8,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-import msgspec
-
 from roost.base.errors import NotFound, RoostError
 from roost.config.values import nested_values
 from roost.operations.comparing import environment_comparison
+from roost.operations.comparing.comparison import ComparedRun
 from roost.operations.listing.package_row import PackageSummary
 from roost.operations.listing.package_summary import summarize
 from roost.operations.reading import package_schema
@@ -29,20 +28,6 @@ from roost.package.setting_locations import setting_locations
 _T = TypeVar("_T")
 LINK = "-> "
 """In place of a digest, before the target of a copied link."""
-
-
-class ComparedRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A run of a comparison."""
-
-    path: str
-    summary: PackageSummary
-    inexact: list[str]
-    """The reasons why the run may not have the bits of an uninterrupted one."""
-    data_order: str | None
-    """A digest of the order of the training samples in the first epoch; None: it is not known, as for a fork,
-    or a set without indices."""
-    unreadable: list[str]
-    """What could not be read and is therefore not compared."""
 
 
 @dataclass

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from roost.operations.comparing.compared_run import RunContent
+from roost.operations.comparing.comparison import CurveParting, PartedMetric, SessionStart
 from roost.operations.comparing.metric_comparison import RunRecords
 from roost.operations.curves.history_cache import Series
 from roost.package import records
@@ -16,44 +16,6 @@ from roost.package import records
 _TRAIN = "train/"
 """The prefix of means over the steps since the row before; other metrics are of one step."""
 _MAX_METRICS = 20
-
-
-class PartedMetric(msgspec.Struct, frozen=True, kw_only=True):
-    """A metric with different values in two runs."""
-
-    name: str
-    values: list[float]
-    """In JSON a value that is not finite is null."""
-
-
-class SessionStart(msgspec.Struct, frozen=True, kw_only=True):
-    """A session that began with, or after, the last equal values and before the first different ones."""
-
-    run: int
-    """The position of the run."""
-    session: int
-    """Its number."""
-    step: int
-    """The step from which it continued."""
-    host: str | None
-    overrides: list[str]
-
-
-class CurveParting(msgspec.Struct, frozen=True, kw_only=True):
-    """The comparison of all values that two runs have recorded for the same steps."""
-
-    compared: int
-    """The number of pairs of values; a mean over different steps is not compared."""
-    equal_until: int | None
-    """The last step up to which all pairs are equal; None: the first pair differs, or there is none."""
-    step: int | None
-    """The first step with a pair that differs; None: there is none."""
-    metrics: list[PartedMetric]
-    """The metrics that differ at this step, at most 20."""
-    num_metrics: int
-    """The number of metrics that differ at this step."""
-    starts: list[SessionStart]
-    """Sessions that may be the reason."""
 
 
 def compare_curves(first: RunContent, second: RunContent) -> CurveParting:

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
+from roost.operations.comparing.comparison import EnvironmentDifference
 from roost.operations.reading import package_schema
 from roost.package import environment
 
@@ -22,15 +21,6 @@ _FIELDS = {
     "driver": "driver",
     "determinism": "determinism",
 }
-
-
-class EnvironmentDifference(msgspec.Struct, frozen=True, kw_only=True):
-    """A fact about software or hardware in which runs differ."""
-
-    name: str
-    """A name such as ``torch``, ``driver``, ``GPUs``; of an installed package ``package NAME``."""
-    values: list[str | None]
-    """The value of each run; None: it has none, or it is not known."""
 
 
 def describe_environment(package: Path, request: Mapping[str, Any]) -> dict[str, str] | None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
 
 from roost.base.errors import NotFound
@@ -15,12 +14,12 @@ from roost.base.text.suggestions import did_you_mean
 from roost.base.text.word_list import join_names
 from roost.config.dlnest.dlnest_settings import SECTION
 from roost.operations.comparing.compared_run import RunContent
+from roost.operations.comparing.comparison import MetricComparison, Mode
 from roost.operations.curves import history_cache
 from roost.operations.curves.history_cache import DamagedCache, History, Series
 from roost.operations.curves.plot_panels import matches_any
 from roost.package import records
 
-Mode = Literal["min", "max"]
 # fmt: off
 _SMALLER_IS_BETTER = frozenset({
     "loss", "error", "err", "perplexity", "ppl", "mse", "mae", "rmse", "nll", "bpc", "bpd", "wer", "cer",
@@ -38,26 +37,6 @@ _MAX_VALUES = 200_000
 
 
 _MAX_LISTED = 12
-
-
-class MetricComparison(msgspec.Struct, frozen=True, kw_only=True):
-    """A metric of several runs. Each list has an entry for each run; None where it has no value. In JSON a
-    value that is not finite is null, too."""
-
-    name: str
-    mode: Mode | None
-    """Whether smaller or larger values are better; None: unknown, so there is no best value."""
-    monitored: bool
-    """Whether a run selects its best checkpoint or stops by it."""
-    last: list[float | None]
-    """The newest values."""
-    last_steps: list[int | None]
-    best: list[float | None]
-    """The best recorded finite values."""
-    best_steps: list[int | None]
-    at: list[float | None]
-    """The newest values up to the step of the comparison."""
-    at_steps: list[int | None]
 
 
 class _Summary(NamedTuple):
@@ -153,7 +132,7 @@ class MetricTable:
             if self._known and not any(matches_any(one, [name]) for one in self._known):
                 near = did_you_mean(name, sorted(self._known))
                 fix = near or f"there are: {join_names(sorted(self._known), _MAX_LISTED)}"
-                raise NotFound("no metric of that name is recorded", setting="-m", received=name, fix=fix)
+                raise NotFound("no metric of that name is recorded", received=name, fix=fix)
 
     def comparisons(self) -> list[MetricComparison]:
         """Returns the metrics of all runs, the most important first: those by which a run decides, then those

@@ -5,52 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
-
 from roost.base.errors import NotFound, UsageError
 from roost.operations import resolve
 from roost.operations.comparing.compared_run import RunContent
-from roost.operations.comparing.setting_comparison import SettingDifference, differs_in_effect, is_seed
+from roost.operations.comparing.comparison import CommonParent, ForkRelation, RunRelation, SettingDifference
+from roost.operations.comparing.setting_comparison import differs_in_effect, is_seed
 from roost.operations.reading import package_schema
 from roost.package import lineage
-from roost.package.lineage import ForkParent, SettingChange
+from roost.package.lineage import ForkParent
 
 _MAX_PAIRS = 64
 """Among more runs, forks are not looked for."""
-
-
-class ForkRelation(msgspec.Struct, frozen=True, kw_only=True):
-    """A run that began with a checkpoint of another one of the comparison."""
-
-    fork: int
-    """The position of the fork."""
-    parent: int
-    """The position of its parent, or of a parent of its parent."""
-    step: int
-    """The step at which their common part ends."""
-    changed: list[SettingChange]
-    """The settings that the fork was requested to change; empty for a parent of its parent."""
-
-
-class CommonParent(msgspec.Struct, frozen=True, kw_only=True):
-    """The package from which all runs were forked."""
-
-    package: str
-    step: int
-    """The step at which the common part of all ends."""
-
-
-class RunRelation(msgspec.Struct, frozen=True, kw_only=True):
-    """How the runs of a comparison are related."""
-
-    sweep: str | None
-    """The sweep of all runs."""
-    forks: list[ForkRelation]
-    common_parent: CommonParent | None
-    same_settings: bool | None
-    """Whether all settings but name and place are equal; None: those of a run are not known."""
-    only_seed: bool
-    """Whether only seeds differ: settings and code are equal otherwise."""
 
 
 def relate(

@@ -3,33 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
-
-import msgspec
 
 from roost.config.values import nested_values
 from roost.config.values.nested_values import ABSENT
 from roost.operations.comparing.compared_run import RunContent
+from roost.operations.comparing.comparison import SettingDifference
 from roost.package import resume_gate
 
 _MAX_ORIGINS = 8
 """For more runs it is not looked up where each setting was set."""
 _ABOUT_THE_RUN = ("description", "save_root", "roost.description", "roost.save_root")
 """Settings that only name a run or its place."""
-
-
-class SettingDifference(msgspec.Struct, frozen=True, kw_only=True):
-    """A setting in which runs differ."""
-
-    name: str
-    values: list[Any]
-    """The value of each run."""
-    absent: list[int]
-    """The positions of the runs that do not have the setting; their value is None."""
-    origins: list[str | None]
-    """Where each run has set it; None for a default. Empty for many runs."""
-    changes_weights: bool
-    """Whether the setting may change the weights; False for those that may change between two sessions."""
 
 
 def compare_settings(runs: Sequence[RunContent], *, is_all: bool = False) -> list[SettingDifference]:
