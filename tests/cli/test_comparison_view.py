@@ -160,6 +160,14 @@ def test_states_that_differ(tmp_path: Path) -> None:
     assert [line.split()[0] for line in found if "failed" in line] == ["r3"]
 
 
+def test_of_many_damaged_runs_the_first_ones_are_named(tmp_path: Path) -> None:
+    runs = [make(tmp_path / "runs", f"r{number:02}") for number in range(30)]
+    for run in runs[1:]:
+        (run.path / "manifest.json").write_text("{")
+    found = text([run.path for run in runs])
+    assert found.count("manifest.json is damaged") == 20 and "and 9 more lines; see --json" in found
+
+
 def test_columns_that_do_not_fit_are_named(tmp_path: Path) -> None:
     rows = [*ROWS[:2], {**ROWS[2], "valid/loss": 0.25}]
     runs = [make(tmp_path / "runs", "a").path, make(tmp_path / "runs", "b", rows=rows).path]

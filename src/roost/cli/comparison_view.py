@@ -32,6 +32,8 @@ _MAX_CELL = 200
 _MIN_CELL = 12
 _MAX_VALUES = 6
 """Names in a line, and values of one fact of the environment."""
+_MAX_LINES = 20
+"""Of lines about one run each."""
 _MANY_CELL = 24
 _MANY_METRICS = 8
 _DIGITS = (6, 9, 12, 17)
@@ -247,9 +249,12 @@ class _View:
             lines.append("they differ only in their seed")
         elif found.same_settings and self._compared.code.is_same:
             lines.append("they have the same settings and the same code")
-        for at, run in enumerate(self._compared.runs):
-            lines += [f"{self._names[at]}: not compared: {what}" for what in run.unreadable]
-        return _Section("", lines)
+        unread = [
+            f"{self._names[at]}: not compared: {what}"
+            for at, run in enumerate(self._compared.runs)
+            for what in run.unreadable
+        ]
+        return _Section("", lines + _first_lines(unread))
 
     # --- settings and metrics, a column for each run
 
@@ -403,8 +408,7 @@ class _View:
             for at, one in enumerate(runs)
             if one.inexact
         ]
-        more = len(lines) - _MANY_CELL
-        return _Section("exactness", [*lines[:_MANY_CELL], *([f"and {more} more runs"] if more > 0 else [])])
+        return _Section("exactness", _first_lines(lines))
 
     def _data_order(self) -> list[str]:
         """Returns a line about the order of the training samples; none if it is known for less than two
@@ -458,6 +462,12 @@ def format_numbers(values: Sequence[float | None]) -> list[str]:
         if len({f"{one:.{digits}g}" for one in numbers}) == len(numbers):
             break
     return ["" if one is None else f"{one:.{digits}g}" for one in values]
+
+
+def _first_lines(lines: Sequence[str]) -> list[str]:
+    """Returns the lines, of many the first ones and the number of the others."""
+    more = len(lines) - _MAX_LINES
+    return list(lines) if more <= 1 else [*lines[:_MAX_LINES], f"and {more} more lines; see --json"]
 
 
 def _change(metric: MetricComparison) -> tuple[str, str]:

@@ -13,6 +13,7 @@ import pytest
 from roost.base.errors import NotFound, UsageError
 from roost.operations.comparing import metric_comparison
 from roost.operations.comparing.compare import compare
+from roost.package.package import PackageFolder
 from tests.operations.comparing.runs import ENVIRONMENT, STACK, edit_project, make, optimizer
 from tests.operations.comparing.test_run_relation import make_fork
 from tests.operations.packages import ROWS
@@ -96,3 +97,18 @@ def test_it_never_imports_torch_and_runs_no_code_of_a_package(tmp_path: Path) ->
         "assert 'torch' not in sys.modules and not any('Runner' in one for one in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program, *(run.path for run in runs)], check=True, timeout=60)
+
+
+def test_a_real_run_and_its_copy(finished: PackageFolder) -> None:
+    """All that a worker has recorded is found, and equal."""
+    copy = finished.path.with_name("copy")
+    shutil.copytree(finished.path, copy, symlinks=True)
+    found = compare([finished.path, copy], is_all=True)
+    assert found.relation.same_settings and found.code.is_same and found.settings
+    assert [one.unreadable for one in found.runs] == [[], []]
+    orders = {one.data_order for one in found.runs}
+    assert len(orders) == 1 and None not in orders
+    environment = {one.name: one.values for one in found.environment}
+    assert environment["torch"][0] == environment["torch"][1] != ""
+    assert found.curves is not None and found.curves.step is None and found.curves.compared > 3
+    assert not any(len(set(one.values)) > 1 for one in found.environment)
