@@ -152,6 +152,17 @@ def test_no_line_is_wider_than_the_terminal(tmp_path: Path, width: int, count: i
     assert any("2026-07-01_12-00-00" in line for line in lines)
 
 
+def test_a_setting_and_a_metric_of_one_name(tmp_path: Path) -> None:
+    runs = []
+    for number in range(6):
+        rows = [{**row, "lr": 7.0} for row in ROWS]
+        runs.append(make(tmp_path / "runs", f"r{number}", rows=rows, lr=number + 10, NAME=number).path)
+    found = text(runs).splitlines()
+    header, row = found[1].split(), next(line for line in found if line.startswith("  r3")).split()
+    assert header[:3] == ["NAME", "'NAME'", "lr"] and row[:3] == ["r3", "3", "13"]
+    assert row[header.index("'lr'") - 1] == "7"  # BEST valid/loss is two words
+
+
 def test_states_that_differ(tmp_path: Path) -> None:
     runs = [make(tmp_path / "runs", f"r{number}") for number in range(6)]
     session(runs[3], "failed", error="ValueError: no")

@@ -206,27 +206,34 @@ class _View:
         """Returns one line for each run, with what varies, and the newest values of the main metrics."""
         compared, width = self._compared, self._width
         metrics = compared.metrics if self._is_all or width is None else compared.metrics[:_MANY_METRICS]
+        columns: dict[str, list[str]] = {}
+        ranks: dict[str, int] = {}
+
+        def add(name: str, cells: list[str], rank: int) -> None:
+            """Adds a column; those with the highest rank are dropped first, the last one of a rank first."""
+            name = _shorten(name, 2 * _MANY_CELL)
+            while name in columns:  # a metric with the name of a setting, for example
+                name = f"'{name}'"
+            columns[name], ranks[name] = cells, rank
+
         most = _MAX_CELL if width is None else width // 2
-        columns: dict[str, list[str]] = {"NAME": [self._escape(_shorten(name, most)) for name in self._names]}
-        settings = _short_names([one.name for one in compared.settings])
+        add("NAME", [self._escape(_shorten(name, most)) for name in self._names], 0)
+        names = _short_names([one.name for one in compared.settings])
         for one in compared.settings:
-            cells = [_shorten(_format_value(value), _MANY_CELL) for value in one.values]
-            columns[settings[one.name]] = ["" if at in one.absent else self._escape(cell)
-                                           for at, cell in enumerate(cells)]  # fmt: skip
+            cells = [self._escape(_shorten(_format_value(value), _MANY_CELL)) for value in one.values]
+            add(names[one.name], ["" if at in one.absent else cell for at, cell in enumerate(cells)], 3)
         first = next((one for one in metrics if one.mode is not None), None)
         for metric in metrics:
-            columns[metric.name] = self._marked(metric.last, metric.mode)
+            add(metric.name, self._marked(metric.last, metric.mode), 0 if metric is first else 4)
             if metric is first:
-                columns[f"BEST {metric.name}"] = self._marked(metric.best, metric.mode)
+                add(f"BEST {metric.name}", self._marked(metric.best, metric.mode), 1)
         states = [one.summary.state for one in compared.runs]
         if len(set(states)) > 1:
-            columns["STATE"] = states
-        columns["STEP"] = ["" if one.summary.step is None else str(one.summary.step) for one in compared.runs]
-        main = {first.name, f"BEST {first.name}"} if first is not None else set()
-        later = [one.name for one in metrics if one.name not in main]
-        order = ["STEP", *reversed(later), *reversed(list(settings.values())), "STATE"]
-        dropped = [[name] for name in [*order, *sorted(main - {first.name if first else ""})]]
-        rows = [list(cells) for cells in zip(*columns.values(), strict=True)]
+            add("STATE", states, 2)
+        add("STEP", ["" if one.summary.step is None else str(one.summary.step) for one in compared.runs], 5)
+        order = sorted([*ranks][::-1], key=lambda name: -ranks[name])
+        dropped = [[name] for name in order if ranks[name]]
+        rows = [list(row) for row in zip(*columns.values(), strict=True)]
         hidden = len(compared.metrics) - len(metrics) + compared.num_metrics_left_out
         title = f"{self._count} runs" + (f", all {states[0]}" if len(set(states)) == 1 else "")
         lines = [f"not shown: {hidden} metrics, see --all and --json"] if hidden else []
