@@ -70,7 +70,7 @@ def test_the_same_run_twice_and_the_seed(tmp_path: Path) -> None:
     a, b, c = (make(tmp_path / "runs", name, seed=int(name == "c")).path for name in "abc")
     found = text([a, b])
     assert "they have the same settings and the same code" in found
-    assert "equal bit for bit: all 10 values of both runs, up to step 30" in found
+    assert "equal bit for bit: all 10 values that both have, up to step 30" in found
     assert "  the same: 6 files" in found and "settings are equal" in found
     assert "they differ only in their seed" in text([a, c])
     assert "nothing to compare" not in found

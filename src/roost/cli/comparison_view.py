@@ -71,7 +71,7 @@ def format_text(
             yield click.style(section.title, bold=True)
         indent = "  " if section.title else ""
         free = width and width - len(indent)
-        prose = [piece for line in section.lines for piece in _wrap(terminal.escape_text(line), free)]
+        prose = [piece for line in section.lines for piece in _wrap(_one_line(line), free)]
         for line in [*prose, *_text_table(section, free)]:
             yield indent + (line if free is None else terminal.truncate(line, free))
     yield from _text_diffs(view)
@@ -94,14 +94,18 @@ def format_markdown(compared: PackageComparison, *, is_all: bool = False) -> Ite
             yield _markdown_row("---" for _ in shown)
             yield from (_markdown_row(row[at] for at in shown) for row in section.rows)
     for one in view.diffs:
-        fence = "`" * max(
-            3, 1 + max((len(found) for found in re.findall("`+", "\n".join(one.diff or []))), default=0)
-        )
-        yield from ("", f"{fence}diff", *map(terminal.escape_text, view.diff_lines(one)), fence)
+        lines = [terminal.escape_text(line) for line in view.diff_lines(one)]
+        longest = max((len(found) for line in lines for found in re.findall("`+", line)), default=0)
+        fence = "`" * max(3, longest + 1)
+        yield from ("", f"{fence}diff", *lines, fence)
 
 
 def _to_markdown(text: str) -> str:
     return _MARKDOWN.sub(r"\\\1", terminal.escape_text(text.replace("\n", " ").replace("\t", " ")))
+
+
+def _one_line(text: str) -> str:
+    return terminal.escape_text(text.replace("\n", "\\n").replace("\t", "\\t"))
 
 
 def _markdown_row(cells: Iterable[str]) -> str:
@@ -231,8 +235,8 @@ class _View:
         if len(set(states)) > 1:
             add("STATE", states, 2)
         add("STEP", ["" if one.summary.step is None else str(one.summary.step) for one in compared.runs], 5)
-        order = sorted([*ranks][::-1], key=lambda name: -ranks[name])
-        dropped = [[name] for name in order if ranks[name]]
+        order = sorted(((rank, at, name) for at, (name, rank) in enumerate(ranks.items())), reverse=True)
+        dropped = [[name] for rank, _, name in order if rank]
         rows = [list(row) for row in zip(*columns.values(), strict=True)]
         hidden = len(compared.metrics) - len(metrics) + compared.num_metrics_left_out
         title = f"{self._count} runs" + (f", all {states[0]}" if len(set(states)) == 1 else "")
@@ -335,7 +339,7 @@ class _View:
         if not found.compared:
             return _Section("curves", ["nothing to compare: no value of both runs is of the same steps"])
         if found.step is None:
-            values = f"all {found.compared:,} values of both runs"
+            values = f"all {found.compared:,} values that both have"
             return _Section("curves", [f"equal bit for bit: {values}, up to step {found.equal_until}"])
         if found.equal_until is None:
             lines = [f"different from the first values on that both have, at step {found.step}:"]
@@ -445,8 +449,9 @@ class _View:
         """Yields the difference of a file as by ``diff -u``."""
         code: CodeComparison = self._compared.code
         first, second = (self._names[version.runs[0]] for version in code.versions)
-        yield "--- /dev/null" if one.kind == "only in second" else f"--- {first}/{one.path}"
-        yield "+++ /dev/null" if one.kind == "only in first" else f"+++ {second}/{one.path}"
+        path = _one_line(one.path)
+        yield "--- /dev/null" if one.kind == "only in second" else f"--- {first}/{path}"
+        yield "+++ /dev/null" if one.kind == "only in first" else f"+++ {second}/{path}"
         yield from one.diff or ()
 
     # --- cells
@@ -497,9 +502,7 @@ def _format_value(value: Any) -> str:
 
 
 def _shorten(text: str, most: int) -> str:
-    line = (
-        text if text.isprintable() else terminal.escape_text(text.replace("\n", "\\n").replace("\t", "\\t"))
-    )
+    line = text if text.isprintable() else _one_line(text)
     return line if len(line) <= most else f"{line[: most - 1]}…"
 
 

@@ -64,6 +64,9 @@ def test_what_cannot_be_compared(tmp_path: Path) -> None:
     for packages in ([made], [made, made], [made, tmp_path / "link"]):
         with pytest.raises(UsageError):
             compare(packages)
+    other = make(tmp_path / "runs", "c").path
+    names = [one.summary.name for one in compare([made, other, tmp_path / "link"]).runs]
+    assert names == ["a", "c"]
     with pytest.raises(NotFound):
         compare([])
     with pytest.raises(NotFound):

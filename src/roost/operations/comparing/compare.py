@@ -79,7 +79,10 @@ def _distinct(packages: Sequence[Path]) -> list[Path]:
         UsageError: A single package is no fork, or was named several times.
         NotFound: Its parent does not exist any more, or there is no package.
     """
-    found = list({os.path.realpath(path): path for path in reversed(packages)}.values())[::-1]
+    by_place: dict[str, Path] = {}
+    for path in packages:
+        by_place.setdefault(os.path.realpath(path), path)
+    found = list(by_place.values())
     if not found:
         raise NotFound("there is no package to compare")
     if len(found) == 1 < len(packages):
