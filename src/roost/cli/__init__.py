@@ -12,6 +12,7 @@ plain_output: the screen of a followed session in a pipe or file
 progress_bar: the screen of a followed session on a terminal
 wait_progress: screens that show the stage of other work
 package_view: text of `roost show`
+comparison_view: text of `roost compare`
 data_view: text of `roost show --data`
 analysis_value: text of the value of `roost analyze`
 confirmation: the question before something is removed

@@ -41,6 +41,7 @@ COMMAND_GROUPS = {
         "ls": "List the packages of a folder.",
         "show": "Show one package, or the data of a project.",
         "logs": "Print the output of a package or task.",
+        "compare": "Show what differs between packages.",
         "plot": "Draw the metrics of packages into a picture.",
         "tensorboard": "Show packages in TensorBoard.",
         "verify": "Check the files of a package for damage.",

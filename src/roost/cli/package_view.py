@@ -113,9 +113,8 @@ def _lineage_lines(shown: PackageDetails) -> Iterator[str]:
     """The package whose run began again; the parent of a fork and that one's ancestors; the forks."""
     if shown.rerun_of is not None:
         code = "its code" if shown.rerun_of["code"] == "package" else "the project's code of that day"
-        yield terminal.escape_text(
-            f"rerun of {terminal.format_path(Path(shown.rerun_of['path']))} with {code}"
-        )
+        source = terminal.format_path(Path(shown.rerun_of["path"]))
+        yield terminal.escape_text(f"rerun of {source} with {code}")
     if shown.parent is not None:
         way = f"forked from {_describe_parent(shown.parent)}"
         way += "".join(f", itself forked from {_describe_parent(one)}" for one in shown.ancestors)

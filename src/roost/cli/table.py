@@ -65,13 +65,12 @@ def format_columns(
         narrowing: Which columns are left out, one after the other.
     """
     # Works on whole columns: ten thousand rows must cost no Python call for a single cell.
-    shown = [one._replace(cells=_escape_cells(one.cells)) for one in columns if any(one.cells)]
+    shown = fit_columns(columns, width, narrowing)
     if not shown:
         return []
-    widths = {one.name: max(_widths([one.name, *one.cells])) for one in shown}
+    shown = [one._replace(cells=_escape_cells(one.cells)) for one in shown]
+    widths = _natural_widths(shown)
     if width is not None:
-        for stage in narrowing:
-            shown = _leave_out(shown, widths, width, stage)
         widths = _shorten(shown, widths, width)
     cells = [_fit_cells(one, widths[one.name]) for one in shown]
     if any(one.shortened == "wrapped" for one in shown):
@@ -82,11 +81,28 @@ def format_columns(
     return lines if width is None else [truncate(line, width) for line in lines]
 
 
+def fit_columns(
+    columns: Sequence[TableColumn], width: int | None, narrowing: Sequence[Narrowing]
+) -> list[TableColumn]:
+    """Returns the columns that `format_columns` shows, with the same arguments."""
+    shown = [one for one in columns if any(one.cells)]
+    if width is None:
+        return shown
+    widths = _natural_widths([one._replace(cells=_escape_cells(one.cells)) for one in shown])
+    for stage in narrowing:
+        shown = _leave_out(shown, widths, width, stage)
+    return shown
+
+
 def format_bar(part: float, width: int) -> str:
     """Returns a bar of which a part, from 0 to 1, is full."""
     full, empty = symbol("█", "#"), symbol("░", "-")
     done = min(width, int(part * width + 1e-9))  # full only at the end
     return full * done + empty * (width - done)
+
+
+def _natural_widths(columns: Sequence[TableColumn]) -> dict[str, int]:
+    return {one.name: max(_widths([one.name, *one.cells])) for one in columns}
 
 
 def _leave_out(

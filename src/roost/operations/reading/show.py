@@ -232,7 +232,7 @@ def show(package: Path | str) -> PackageDetails:
         set_aside=sorted(path.name for path in opened.checkpoints.glob("*.corrupt*")),
         analyses=[_analysis(opened, one) for one in package_schema.analyses(opened.path)],
         predictions=[_prediction(opened, *one) for one in predictions.read_all(opened)],
-        inexact=_inexact_reasons(opened, found),
+        inexact=inexact_reasons(opened, found),
         left_out=manifest.get("left_out", []),
         links=manifest.get("links", {}),
         rerun_of=_rerun_of(request),
@@ -414,7 +414,7 @@ def _checkpoints(package: PackageFolder) -> list[CheckpointDetails]:
     ]
 
 
-def _inexact_reasons(package: PackageFolder, found: list[Session]) -> list[str]:
+def inexact_reasons(package: PackageFolder, found: list[Session]) -> list[str]:
     """Returns the reasons that the worker recorded with its checkpoints, and those of the resume gate."""
     reasons = list(package_schema.load(package.path, "_package.json").get("inexact", []))
     reasons += [reason for session in found for reason in session.request.inexact]
