@@ -27,38 +27,18 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from roost.base import safe_read
+from roost.devices.sampling.sample_columns import CARD_COLUMNS, HOST_COLUMNS
 
 FOLDER = "system"
 FORMAT = 1
 MAX_ROWS = 8192
 MAX_BYTES = 16 * 2**20
-CARD_COLUMNS = (
-    "utilization",
-    "memory_busy",
-    "memory_mb",
-    "power",
-    "temperature",
-    "clock",
-    "memory_clock",
-    "throttled_power",
-    "throttled_heat",
-    "throttled_other",
-)
 SESSION_COLUMNS = ("cores", "memory_mb", "read_mb_s", "write_mb_s", "processes")
-HOST_COLUMNS = (
-    "cpu",
-    "memory_mb",
-    "swap_mb",
-    "disk_read_mb_s",
-    "disk_write_mb_s",
-    "receive_mb_s",
-    "send_mb_s",
-)
 FILE_NAME = re.compile(r"([0-9]{1,9})(?:\.node-([0-9]{1,6}))?\.jsonl")
 _MAX_READ_BYTES = 2 * MAX_BYTES
 _MAX_TIME = 1e11
@@ -100,8 +80,10 @@ class SystemColumns(NamedTuple):
     """The mean of each row, by column."""
     peaks: dict[str, list[float | None]]
     """The largest value of each row, by column."""
-    facts: dict[str, Any]
-    """``cards`` (a list of id, name, total_mb), ``host`` (name, cores, memory_mb)."""
+    cards: list[dict[str, Any]]
+    """id, name, total_mb of each card, in the order of their columns."""
+    host: dict[str, Any]
+    """name, cores, memory_mb."""
     gaps: list[SystemGap]
 
 
@@ -143,8 +125,8 @@ def encode_row(row: SystemRow) -> bytes:
 
 def _rounded(value: float | None) -> float | None:
     """A value with four significant digits, as a whole number where it is one: no sensor is more precise."""
-    if not value:
-        return value
+    if value is None:
+        return None
     short = float(f"{value:.4g}")
     return int(short) if short.is_integer() else short
 
@@ -216,7 +198,8 @@ def read_file(path: Path, session: int = 0, node: int = 0) -> SystemColumns | No
         measured,
         {name: means[name] for name in measured},
         {name: peaks[name] for name in measured},
-        _checked_facts(facts),
+        _mappings(facts.get("cards")),
+        host if isinstance(host := facts.get("host"), dict) else {},
         gaps,
     )
 
@@ -242,9 +225,5 @@ def _checked_names(value: Any) -> list[str]:
     return value if is_valid and len(set(value)) == len(value) else []
 
 
-def _checked_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
-    cards, host = facts.get("cards"), facts.get("host")
-    return {
-        "cards": [one for one in cards if isinstance(one, dict)] if isinstance(cards, list) else [],
-        "host": host if isinstance(host, dict) else {},
-    }
+def _mappings(value: Any) -> list[dict[str, Any]]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
