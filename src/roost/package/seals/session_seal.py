@@ -3,7 +3,7 @@ package wrote; for an analysis or a prediction, ``seal.json``, all of its folder
 
 ::
 
-    sessions/1.seal.json    args.json request.json … records/1.jsonl system/1.jsonl sessions/1.json _output.txt
+    sessions/1.seal.json    args.json … records/1.jsonl system/1.jsonl sessions/1.json media/… _output.txt
     sessions/2.seal.json    records/2.jsonl sessions/2.json sessions/1.seal.json, and what session 2 rewrote
 
 A file is sealed once, so that a change between two sessions is never sealed as good; only the files that
