@@ -42,7 +42,7 @@ class Driver:
 
     def sample(self) -> dict[str, Any]:
         """Returns the same for `roost.devices.sampling`: of each card ``id``, ``name``, ``total_mb``, and
-        ``values`` by the names of `sample_columns.CARD_COLUMNS`; of one that does not answer, ``error``."""
+        ``values`` by the names of `machine_columns.CARD_COLUMNS`; of one that does not answer, ``error``."""
         found = self._answer(self._gpu_sample)
         if "gpus" in found:
             found["gpus"] = [card for gpu in found["gpus"] for card in gpu.pop("parts", None) or [gpu]]

@@ -2,7 +2,7 @@
 
 In reading order:
 
-- sample_columns: what a sample has
+- machine_columns: what a sample has
 - host_counters: reads the host from /proc
 - card_process: the program that asks the cards, which can hang
 - card_query: asks that program without waiting for it

@@ -37,7 +37,7 @@ class CardSample(NamedTuple):
     name: str
     total_mb: int
     values: Mapping[str, float]
-    """By the names of `sample_columns.CARD_COLUMNS`; those that the driver does not report are missing."""
+    """By the names of `machine_columns.CARD_COLUMNS`; those that the driver does not report are missing."""
     error: str = ""
 
 
@@ -123,23 +123,19 @@ class _Child:
         child_input, self._input = os.pipe()
         self._output, child_output = os.pipe()
         try:
-            null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-            try:
-                self.pid = os.posix_spawn(
-                    sys.executable,
-                    argv,
-                    {**os.environ, _DEVICES_VARIABLE: devices},
-                    file_actions=[
-                        (os.POSIX_SPAWN_DUP2, child_input, 0),
-                        (os.POSIX_SPAWN_DUP2, child_output, 1),
-                        (os.POSIX_SPAWN_DUP2, null, 2),
-                    ],
-                    setsid=True,
-                    setsigmask=[],
-                    setsigdef=[*range(1, signal.SIGSYS + 1)],
-                )
-            finally:
-                os.close(null)
+            self.pid = os.posix_spawn(
+                sys.executable,
+                argv,
+                {**os.environ, _DEVICES_VARIABLE: devices},
+                file_actions=[
+                    (os.POSIX_SPAWN_DUP2, child_input, 0),
+                    (os.POSIX_SPAWN_DUP2, child_output, 1),
+                    (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
+                ],
+                setsid=True,
+                setsigmask=[],
+                setsigdef=[*range(1, signal.SIGSYS + 1)],
+            )
         except BaseException:
             os.close(self._input)
             os.close(self._output)

@@ -22,7 +22,7 @@ Reading = list[float | None]
 
 
 class HostCounters:
-    """Reads the columns `sample_columns.HOST_COLUMNS`. What the kernel counts becomes a rate between two
+    """Reads the columns `machine_columns.HOST_COLUMNS`. What the kernel counts becomes a rate between two
     calls; the first call has no rates.
 
     Args:

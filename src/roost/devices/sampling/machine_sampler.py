@@ -1,13 +1,12 @@
 """Samples this machine once a second for all sessions, if no other process does.
 
 The process that samples holds the flock of the folder of the rings; the kernel frees it when that process
-ends, however it ends, and the next supervisor that misses a sample takes it. Who holds that lock without
-sampling (another user, or a process that hangs) stops nobody's samples for long: after some seconds without
-one, a process of each user samples for its own user, by a lock that only this user can take.
+ends, however it ends, and the next supervisor that misses a sample takes it. A process that holds that lock
+and does not sample (one of another user, or one that hangs) stops the samples for some seconds only: then one
+process of each user samples for that user, by a lock that only this user can take.
 """
 
 # Standard library only
-# Not durable: makes the lock of a sampler; nothing resumes from it
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 
-from roost.devices.sampling import sample_columns, sample_ring
+from roost.devices.sampling import machine_columns, sample_ring
 from roost.devices.sampling.card_query import NO_ANSWER, CardQuery, CardSample
 from roost.devices.sampling.host_counters import HostCounters, host_facts
 from roost.devices.sampling.sample_ring import MachineSample, RingHeader, RingWriter
@@ -132,14 +131,14 @@ class _Sampling:
         began = time.process_time()
         answer = self.query.poll() if self.query.is_needed else None
         if answer is not None:
-            self._cards, self._answered_at = answer[: sample_columns.MAX_CARDS], now
+            self._cards, self._answered_at = answer[: machine_columns.MAX_CARDS], now
         host = self._counters.sample()
         ring = self._current_ring()
         values = [math.nan if value is None else value for value in host]
         is_answered = now - self._answered_at <= _OLDEST_SECONDS
         for card in self._cards if len(ring.header.cards) == len(self._cards) else []:
             found = card.values if is_answered else {}
-            values += [found.get(name, math.nan) for name in sample_columns.CARD_COLUMNS]
+            values += [found.get(name, math.nan) for name in machine_columns.CARD_COLUMNS]
         values += [math.nan] * (len(ring.columns) - len(values))
         ring.add(
             MachineSample(sample_ring.boot_seconds(), time.time(), self._state(is_answered), tuple(values))

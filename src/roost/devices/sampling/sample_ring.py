@@ -34,7 +34,7 @@ from typing import Any, NamedTuple
 
 from roost.base.system import process_identity
 from roost.devices import shared_folder
-from roost.devices.sampling import sample_columns
+from roost.devices.sampling import machine_columns
 
 FORMAT = 1
 MAX_BYTES = 2**20
@@ -46,7 +46,7 @@ _LEAST_RECORDS = 30
 _NAME = re.compile(r"([0-9]{1,10})\.samples")
 _MAX_COLUMNS = 64
 """Of a card, or of the host."""
-_FRESH_SECONDS = 3.5
+FRESH_SECONDS = 3.5
 """A newest sample that is older is not used: its sampler has ended, or hangs."""
 _AHEAD_SECONDS = 2.0
 
@@ -68,14 +68,14 @@ class MachineSample(NamedTuple):
 
 
 class RingHeader(NamedTuple):
-    """What does not change in a ring."""
+    """The facts about a ring, which do not change."""
 
     cards: list[dict[str, Any]]
     """id, name, total_mb of each card."""
     host: dict[str, Any]
     """name, cores, memory_mb."""
-    host_columns: tuple[str, ...] = sample_columns.HOST_COLUMNS
-    card_columns: tuple[str, ...] = sample_columns.CARD_COLUMNS
+    host_columns: tuple[str, ...] = machine_columns.HOST_COLUMNS
+    card_columns: tuple[str, ...] = machine_columns.CARD_COLUMNS
     boot_id: str = ""
     pid: int = 0
     """The process that writes it."""
@@ -86,7 +86,7 @@ class RingHeader(NamedTuple):
     def columns(self) -> list[str]:
         """Returns the names of the values of a sample: ``host/cpu``, then ``<card>/utilization``."""
         of_cards = (f"{card['id']}/{name}" for card in self.cards for name in self.card_columns)
-        return [*(f"{sample_columns.HOST}/{name}" for name in self.host_columns), *of_cards]
+        return [*(f"{machine_columns.HOST}/{name}" for name in self.host_columns), *of_cards]
 
 
 def boot_seconds() -> float:
@@ -271,7 +271,7 @@ def _header(data: bytes) -> RingHeader:
             and len(levels) == len(_LEVELS)
             and all(0 < seconds <= 3600 and 0 < count <= 1 << 14 for seconds, count in levels)
             and all(map(_are_names, (found.host_columns, found.card_columns)))
-            and len(found.cards) <= sample_columns.MAX_CARDS
+            and len(found.cards) <= machine_columns.MAX_CARDS
             and all(map(_is_card, found.cards))
             and isinstance(found.host, dict)
         )
@@ -356,7 +356,7 @@ def newest_ring(folder: str, *, is_fresh: bool = False) -> RingReader | None:
 
 def _newest_time(ring: RingReader, *, is_fresh: bool) -> float | None:
     now = boot_seconds()
-    recent = ring.between(now - _FRESH_SECONDS, now + _AHEAD_SECONDS)
+    recent = ring.between(now - FRESH_SECONDS, now + _AHEAD_SECONDS)
     if recent or is_fresh:
         return recent[-1].boot_seconds if recent else None
     older: Sequence[MachineSample] = [one for level in range(3) for one in ring.level(level)[-1:]]
@@ -386,7 +386,7 @@ class LiveSamples:
         looked for."""
         now = boot_seconds()
         found = self._new(now)
-        if not found and now - self._found_at > _FRESH_SECONDS:
+        if not found and now - self._found_at > FRESH_SECONDS:
             self.close()
             self._ring = newest_ring(self._folder, is_fresh=True)
             found = self._new(now)
@@ -398,7 +398,7 @@ class LiveSamples:
     def missed_seconds(self) -> float:
         """Returns how long samples have been missed; 0: they come, one may be late."""
         missed = boot_seconds() - self._found_at
-        return missed if self._ring is None or missed > _FRESH_SECONDS else 0.0
+        return missed if self._ring is None or missed > FRESH_SECONDS else 0.0
 
     def close(self) -> None:
         """Closes the ring."""

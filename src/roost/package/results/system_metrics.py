@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from roost.base import safe_read
-from roost.devices.sampling.sample_columns import CARD_COLUMNS, HOST_COLUMNS
+from roost.devices.sampling.machine_columns import CARD_COLUMNS, HOST_COLUMNS
 
 FOLDER = "system"
 FORMAT = 1
@@ -46,7 +46,7 @@ Values = Sequence[float | None]
 
 
 class SystemRow(NamedTuple):
-    """One row."""
+    """The means and peaks of one interval."""
 
     time: float
     """Its end, Unix seconds."""
@@ -65,7 +65,7 @@ class SystemGap(NamedTuple):
 
 
 class SystemColumns(NamedTuple):
-    """What was measured during one session on one machine."""
+    """The measurements of one session on one machine."""
 
     session: int
     node: int
@@ -88,7 +88,7 @@ class SystemColumns(NamedTuple):
 
 
 class SystemMetrics(NamedTuple):
-    """What was measured during the sessions of a package."""
+    """The measurements of the sessions of a package."""
 
     sessions: list[SystemColumns]
     """In the order of the sessions; empty for a package of an older roost."""

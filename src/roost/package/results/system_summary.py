@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from roost.devices.sampling.sample_columns import CARD_COLUMNS
+from roost.devices.sampling.machine_columns import CARD_COLUMNS
 from roost.package.results import system_metrics
 from roost.package.results.system_metrics import SystemColumns, SystemRow
 from roost.package.session_schema import CardUse, SystemUse

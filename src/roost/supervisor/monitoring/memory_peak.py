@@ -28,7 +28,7 @@ _MORE_MEMORY = 1.5
 
 
 class TreeUse(NamedTuple):
-    """What the processes of a session have used, and use now."""
+    """The resources that the processes of a session have used, and use now."""
 
     seconds: float
     """When it was measured, monotonic."""

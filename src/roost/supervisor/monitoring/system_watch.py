@@ -15,8 +15,8 @@ from typing import Any
 
 from roost.devices.sampling import sample_ring
 from roost.devices.sampling.host_counters import host_facts
+from roost.devices.sampling.machine_columns import CARD_COLUMNS, HOST, HOST_COLUMNS
 from roost.devices.sampling.machine_sampler import MachineSampler
-from roost.devices.sampling.sample_columns import CARD_COLUMNS, HOST, HOST_COLUMNS
 from roost.devices.sampling.sample_ring import LiveSamples, MachineSample, RingHeader
 from roost.package.results import system_metrics
 from roost.package.results.system_metrics import SystemGap, SystemRow
