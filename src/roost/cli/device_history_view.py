@@ -21,8 +21,8 @@ Column = Sequence[float | None]
 
 
 def format_history(found: MachineHistory, *, width: int) -> Iterator[str]:
-    """Yields the lines: of each card a row of bars for its utilization and one for its memory, with the newest
-    value, and who held it; likewise of the host.
+    """Yields the lines: of each card a row of bars for its utilization and one for its memory, with the
+    newest value, and who held it; likewise of the host.
 
     Args:
         found: The history.

@@ -95,9 +95,7 @@ class _DevicesCommand(click.Command):
 @click.option(
     "--host-memory", metavar="MB", help="Memory of the machine for all tasks: 64000, 64GB, or any: all of it."
 )
-@click.option(
-    "--history", "is_history", is_flag=True, help="Draw what cards and host did, and who held them."
-)
+@click.option("--history", "is_history", is_flag=True, help="Draw what cards and host did.")
 @click.option("--since", metavar="TIME", help="How far back --history goes: 30min, 12h; default: 1h.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(

@@ -100,7 +100,8 @@ def _history(ring: RingReader, duration: float, now: float) -> MachineHistory:
     # The times are those of the clock as it is now: a change of it would tear them apart.
     samples = list(_samples(ring, level, boot_now - duration))
     times = [round(now - (boot_now - one.boot_seconds), 3) for one in samples]
-    columns = dict(zip(ring.columns, map(_checked, zip(*(one.values for one in samples))), strict=False))
+    by_column = zip(*(one.values for one in samples), strict=True)
+    columns = dict(zip(ring.columns, map(_checked, by_column), strict=False))  # none without samples
     holders = _holders([card["id"] for card in ring.header.cards], now - duration)
     is_live = bool(samples) and boot_now - samples[-1].boot_seconds < sample_ring.FRESH_SECONDS
     return MachineHistory(

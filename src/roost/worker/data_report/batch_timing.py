@@ -16,7 +16,7 @@ from torch import Tensor
 from roost.package.results.data_report import BatchPart, BatchSizes, FirstBatch, LoadingTimes
 from roost.train.data.batches import Batch
 from roost.train.data.plans.batch_plan import Draw, Plan
-from roost.train.data.plans.machine_columns import lengths_of
+from roost.train.data.plans.sample_columns import lengths_of
 
 SECONDS = 2.0
 """How long batches of one set are drawn, after the first one."""

@@ -13,7 +13,7 @@ from roost.base.errors import RoostError
 from roost.package.results.data_report import Distribution, LabelClasses, LengthBin, SetReport
 from roost.project.batch_plans import sample_column
 from roost.project.data_loaders import set_kind
-from roost.train.data.plans.machine_columns import lengths_of, weights_of
+from roost.train.data.plans.sample_columns import lengths_of, weights_of
 
 _KINDS = {
     "indexed": "map-style",
