@@ -8,7 +8,8 @@ devices: the cards of this machine and leases on them
 listing: to list, search and group packages
 reading: to show and verify packages
 python_api: packages and runs from Python
-curves: to plot and export records
+curves: to read and export records
+plots: pictures of records and settings
 models: to use the trained weights: analysis, prediction, export
 simulation: to replay the queue on a virtual clock
 resolve: the package or tasks that a user names

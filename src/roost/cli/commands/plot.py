@@ -14,7 +14,7 @@ from roost.base.errors import UsageError
 from roost.cli import terminal
 
 if TYPE_CHECKING:
-    from roost.operations.curves.plot import PlotResult
+    from roost.operations.plots.plot import PlotResult
 
 
 @click.command("plot")
@@ -65,7 +65,7 @@ def command(
         raise UsageError("--every is for --follow", received=every, fix="add --follow, or leave out --every")
     if sys.stderr.isatty():
         terminal.print_status("drawing …")  # importing the drawing library takes seconds
-    from roost.operations.curves.plot import plot
+    from roost.operations.plots.plot import plot
 
     drawn = plot(packages, output=output, names=names)
     terminal.print_status(terminal.escape_text(", ".join(drawn.panels)))
@@ -76,7 +76,7 @@ def command(
 
 def _follow(packages: Sequence[Path], output: Path | None, names: tuple[str, ...], every: str) -> int:
     from roost.base.interval import parse_duration
-    from roost.operations.curves.plot import PlotResult, follow
+    from roost.operations.plots.plot import PlotResult, follow
 
     number, last = 0, None
     with terminal.RewrittenLine() as line:

@@ -9,7 +9,7 @@ import pytest
 
 from roost.base.errors import NotFound, UsageError
 from roost.operations.curves import plot as plot_operation
-from roost.operations.curves.plot import PlotResult, follow, plot
+from roost.operations.plots.plot import PlotResult, follow, plot
 from tests.messages import Messages
 from tests.operations.packages import ROWS, TIMES, package, record_rows, session
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from roost.operations.curves.plot_panels import Picture, build_picture, split_name
+from roost.operations.plots.plot_panels import Picture, build_picture, split_name
 from roost.package.package import PackageFolder
 from roost.package.records import encode_records
 from tests.operations.packages import ROWS, TIMES, package, record_rows, session

@@ -11,8 +11,8 @@ import matplotlib as mpl
 import pytest
 
 from roost.operations.curves import plot_drawing
-from roost.operations.curves.plot_drawing import draw
-from roost.operations.curves.plot_panels import PackageMarks, build_picture
+from roost.operations.plots.plot_drawing import draw
+from roost.operations.plots.plot_panels import PackageMarks, build_picture
 from tests.messages import Messages
 from tests.operations.packages import ROWS, TIMES, package, record_rows, session
 

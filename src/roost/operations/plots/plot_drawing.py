@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from roost.base.text.terminal_text import escape_control
-from roost.operations.curves.plot_panels import SPLITS, PackageMarks, Panel, Picture, PlotCurve
+from roost.operations.plots.plot_panels import SPLITS, PackageMarks, Panel, Picture, PlotCurve
 
 _PALETTE = ("#2563eb", "#ea580c", "#059669", "#9333ea", "#db2777", "#0891b2", "#ca8a04", "#475569")
 _TEXT_COLOUR, _NONFINITE_COLOUR = "#1f2937", "#dc2626"

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from roost.base import durable
 from roost.base.errors import NotFound, RoostError, UsageError
 from roost.base.text.suggestions import closest_match
-from roost.operations.curves.plot_panels import Picture, build_picture, matches_any
+from roost.operations.plots.plot_panels import Picture, build_picture, matches_any
 from roost.operations.reading import package_schema
 from roost.package.checkpoints import checkpoint
 from roost.package.package import PackageFolder
