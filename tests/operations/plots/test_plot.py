@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from roost.base.errors import NotFound, UsageError
-from roost.operations.curves import plot as plot_operation
+from roost.operations.plots import plot as plot_operation
+from roost.operations.plots import plot_panels
 from roost.operations.plots.plot import PlotResult, follow, plot
 from tests.messages import Messages
 from tests.operations.packages import ROWS, TIMES, package, record_rows, session
@@ -133,7 +134,7 @@ def test_what_ended_without_a_row(tmp_path: Path, messages: Messages) -> None:
 def test_more_panels_than_a_picture_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: Messages
 ) -> None:
-    monkeypatch.setattr(plot_operation, "MAX_PANELS", 1)
+    monkeypatch.setattr(plot_panels, "MAX_PANELS", 1)
     made = package(tmp_path / "runs")
     with pytest.raises(UsageError, match="2 panels") as refused:
         plot_operation.plot([made.path], output=tmp_path / "a.png")

@@ -34,7 +34,7 @@ def test_names(name: str, parts: tuple[str, str, str]) -> None:
 def test_one_panel_for_one_name(tmp_path: Path) -> None:
     found = build_picture([package(tmp_path / "runs")])
     assert [panel.name for panel in found.panels] == ["loss", "lr"]
-    assert [(c.split, c.steps, c.values) for c in found.panels[0].curves] == [
+    assert [(c.split, c.x, c.y) for c in found.panels[0].curves] == [
         ("train", [10, 20, 30], [2.0, 1.0, 0.5]),
         ("valid", [10, 20, 30], [1.5, 0.5, 0.75]),
         ("test", [30], [0.7]),
@@ -59,7 +59,7 @@ def test_several_packages_share_panels(tmp_path: Path) -> None:
 def test_values_that_are_not_finite_are_gaps(tmp_path: Path) -> None:
     rows = [*ROWS[:2], {"step": 30, "epoch": 3, "train/loss": math.nan, "valid/loss": math.inf}]
     train, valid = build_picture([package(tmp_path / "runs", rows=rows)]).panels[0].curves
-    assert train.gaps == valid.gaps == [30] and train.steps == [10, 20]
+    assert train.gaps == valid.gaps == [30] and train.x == [10, 20]
 
 
 @pytest.mark.parametrize(("first", "logarithmic"), [(100.0, True), (2.0, False), (-1.0, False), (0.0, False)])
@@ -74,7 +74,7 @@ def test_times_are_drawn_when_they_are_named(tmp_path: Path) -> None:
     assert [panel.name for panel in build_picture([made]).panels] == ["loss", "lr"]
     found = build_picture([made], ["perf/*_ms", "perf/host_mb"])
     assert [panel.name for panel in found.panels] == sorted(TIMES.keys() - {"perf/samples_per_second"})
-    assert found.panels[-1].curves[0].values == [1.0] * 3, "an axis each"
+    assert found.panels[-1].curves[0].y == [1.0] * 3, "an axis each"
     assert set(found.known) == {"train/loss", "valid/loss", "lr", "test/loss", *TIMES}
 
 
@@ -142,7 +142,7 @@ def fork_of(made: PackageFolder, name: str, step: int, rows: Sequence[dict[str, 
 def drawn_of(found: Picture, run: int, name: str = "loss") -> list[tuple[bool, list[int]]]:
     """(of before the fork, steps) of each training curve of a run."""
     (panel,) = (one for one in found.panels if one.name == name)
-    return [(one.before_fork, one.steps) for one in panel.curves if one.run == run and one.split == "train"]
+    return [(one.before_fork, one.x) for one in panel.curves if one.run == run and one.split == "train"]
 
 
 OWN = [{"step": step, "epoch": 3, "train/loss": 0.1, "valid/loss": 0.2} for step in (25, 30)]
@@ -186,4 +186,4 @@ def test_what_was_not_finite_before_a_fork(tmp_path: Path) -> None:
     found = build_picture([fork_of(made, "fork", 20, OWN)])
     (panel,) = (one for one in found.panels if one.name == "loss")
     before = next(one for one in panel.curves if one.split == "train" and one.before_fork)
-    assert before.gaps == [20] and before.steps == [10]
+    assert before.gaps == [20] and before.x == [10]

@@ -15,6 +15,10 @@ from roost.cli import terminal
 
 if TYPE_CHECKING:
     from roost.operations.plots.plot import PlotResult
+    from roost.operations.plots.plot_view import PlotView
+
+_PROGRESS_SECONDS = 1.0
+"""Reading that takes longer is reported."""
 
 
 @click.command("plot")
@@ -23,7 +27,7 @@ if TYPE_CHECKING:
     "-o",
     "--output",
     type=click.Path(path_type=Path),
-    help="The picture: .png, .svg, .pdf; default, of one package: its exports/curves.png.",
+    help="The picture: .png, .svg, .pdf; default: the terminal, or of one package its exports/curves.png.",
 )
 @click.option(
     "-m",
@@ -33,10 +37,44 @@ if TYPE_CHECKING:
     metavar="NAME",
     help="Only this metric: loss, 'valid/*', 'perf/*'.",
 )
+@click.option(
+    "--x",
+    default="step",
+    metavar="AXIS",
+    show_default=True,
+    help="step, epoch, samples, time (of day) or elapsed (in sessions, without pauses).",
+)
+@click.option(
+    "--log", metavar="AXES", help="Logarithmic axes: x, y, xy or none. Default: y of a loss that falls far."
+)
+@click.option(
+    "--smooth",
+    type=float,
+    default=0.0,
+    metavar="WEIGHT",
+    help="Smooth by an exponential moving average, 0 to 1: 0.9. The recorded values stay visible.",
+)
+@click.option(
+    "--group-by", metavar="KEY", help="Means over seeds (seed), sweeps (sweep) or equal values of KEY."
+)
+@click.option(
+    "--band", default="std", metavar="KIND", show_default=True, help="Around means: std or min-max."
+)
+@click.option("--overwrite", is_flag=True, help="Replace a file that is no picture of this command.")
 @click.option("--follow", is_flag=True, help="Redraw the picture until all runs have ended.")
 @click.option("--every", metavar="TIME", help="With --follow: the time between two pictures; default: 5s.")
 def command(
-    words: tuple[str, ...], output: Path | None, names: tuple[str, ...], follow: bool, every: str | None
+    words: tuple[str, ...],
+    output: Path | None,
+    names: tuple[str, ...],
+    x: str,
+    log: str | None,
+    smooth: float,
+    group_by: str | None,
+    band: str,
+    overwrite: bool,
+    follow: bool,
+    every: str | None,
 ) -> int:
     """Draws the metrics of packages: one panel for train, valid and test of a metric; packages are overlaid.
 
@@ -47,41 +85,76 @@ def command(
     session. The curve of a fork is pale up to the step where it was forked. Times and memory (perf/...) are
     drawn only if named by -m.
 
+    Several packages are named by the settings in which they differ. Those that differ only in their seed
+    share a colour; --group-by seed draws their mean.
+
     \b
     roost plot runs/NAME                            # runs/NAME/exports/curves.png
     roost plot runs/NAME -o curves.png
     roost plot runs/A runs/B -m loss -o both.png
-    roost plot SWEEP -o sweep.png
-    roost plot runs 'lr<1e-3 status:succeeded' -m 'valid/*' -o valid.png
+    roost plot SWEEP -o sweep.png --group-by seed
+    roost plot runs 'lr<1e-3 status:succeeded' -m 'valid/*' -o valid.svg --x epoch --smooth 0.9
     roost plot runs/NAME -m 'perf/*' -o times.png
     roost plot runs/NAME --follow                   # redrawn while it trains
     """
     from roost.operations.listing.named_packages import select_packages
+    from roost.operations.plots.plot_view import PlotView
 
+    view = PlotView(x=x, smooth=smooth, log=log, group_by=group_by, band=band)
     packages = select_packages(words)
     if follow:
-        return _follow(packages, output, names, every or "5s")
+        return _follow(packages, output, names, view, every or "5s", overwrite=overwrite)
     if every is not None:
         raise UsageError("--every is for --follow", received=every, fix="add --follow, or leave out --every")
     if sys.stderr.isatty():
         terminal.print_status("drawing …")  # importing the drawing library takes seconds
     from roost.operations.plots.plot import plot
 
-    drawn = plot(packages, output=output, names=names)
+    with _Progress() as progress:
+        drawn = plot(
+            packages, output=output, names=names, view=view, overwrite=overwrite, report=progress.report
+        )
     terminal.print_status(terminal.escape_text(", ".join(drawn.panels)))
     _report_left_out(drawn, names)
     click.echo(output or drawn.path)
     return 0
 
 
-def _follow(packages: Sequence[Path], output: Path | None, names: tuple[str, ...], every: str) -> int:
+class _Progress(terminal.RewrittenLine):
+    """Shows how many runs are read, if that takes a while."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._next_time = time.monotonic() + _PROGRESS_SECONDS
+
+    def report(self, done: int, total: int) -> None:
+        """Shows the progress, once a second."""
+        if time.monotonic() >= self._next_time:
+            self.show(f"reading: {done} of {total} runs")
+            self._next_time = time.monotonic() + _PROGRESS_SECONDS
+
+
+def _follow(
+    packages: Sequence[Path],
+    output: Path | None,
+    names: tuple[str, ...],
+    view: PlotView,
+    every: str,
+    *,
+    overwrite: bool,
+) -> int:
     from roost.base.interval import parse_duration
     from roost.operations.plots.plot import PlotResult, follow
 
     number, last = 0, None
     with terminal.RewrittenLine() as line:
         for drawn in follow(
-            packages, output=output, names=names, every_seconds=parse_duration(every, setting="--every")
+            packages,
+            output=output,
+            names=names,
+            view=view,
+            every_seconds=parse_duration(every, setting="--every"),
+            overwrite=overwrite,
         ):
             if not isinstance(drawn, PlotResult):
                 line.show(f"waiting for {', '.join(drawn)}: nothing is recorded yet")
@@ -99,8 +172,8 @@ def _follow(packages: Sequence[Path], output: Path | None, names: tuple[str, ...
 
 
 def _report_left_out(drawn: PlotResult, names: tuple[str, ...]) -> None:
-    for line in drawn.damaged:
-        terminal.print_status(f"warning: {terminal.escape_text(line)}")
+    for line in [*drawn.notes, *(f"warning: {line}" for line in drawn.damaged)]:
+        terminal.print_status(terminal.escape_text(line))
     if drawn.left_out:
         why = "no metric of this name is recorded" if names else "nothing is recorded yet"
         terminal.print_status(terminal.escape_text(f"left out, {why}: {', '.join(drawn.left_out)}"))

@@ -6,13 +6,16 @@ import io
 import math
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from roost.base.text.terminal_text import escape_control
+from roost.operations.plots.curve_styles import PALETTE
 from roost.operations.plots.plot_panels import SPLITS, PackageMarks, Panel, Picture, PlotCurve
+from roost.operations.plots.x_axis import time_unit
 
-_PALETTE = ("#2563eb", "#ea580c", "#059669", "#9333ea", "#db2777", "#0891b2", "#ca8a04", "#475569")
-_TEXT_COLOUR, _NONFINITE_COLOUR = "#1f2937", "#dc2626"
+_TEXT_COLOUR, _NONFINITE_COLOUR, _MARK_COLOUR = "#1f2937", "#dc2626", "#6b7280"
 _PANEL_INCHES = (5.2, 3.1)
 _RC_PARAMS: dict[Any, Any] = {
     "font.size": 9,
@@ -29,6 +32,7 @@ _RC_PARAMS: dict[Any, Any] = {
     "ytick.color": "#6b7280",
     "legend.frameon": False,
     "legend.fontsize": 8,
+    "legend.handlelength": 3.0,
     "svg.hashsalt": "roost",
 }
 _SPLIT_STYLES: dict[str, dict[str, Any]] = {
@@ -41,18 +45,28 @@ _ALPHA_BEFORE_FORK = 0.4
 _FORK_MARKER: dict[str, Any] = {"marker": 9, "markersize": 7, "markeredgecolor": "white", "linewidth": 0}
 _LINE_STYLES: tuple[Any, ...] = (
     "-",
-    "--",
-    ":",
-    "-.",
-    (0, (3, 1, 1, 1, 1, 1)),
+    (0, (4, 1.5)),
+    (0, (1.2, 1.2)),
+    (0, (7, 1.5, 1.2, 1.5)),
+    (0, (8, 1.5, 2.5, 1.5, 2.5, 1.5)),
     (0, (1, 3)),
     (0, (6, 3)),
-    (0, (4, 1, 1, 1, 1, 1, 1, 1)),
+    (0, (3, 1, 1, 1, 1, 1)),
 )
+"""The first ones for runs (`curve_styles.NUM_DASHES`), all of them for sets."""
+_MOST_MARKED_RUNS = 8
+"""The marks of more runs would cover the axis."""
+_MANY_RUNS = 8
+"""With more of them, lines are thinner."""
+_ALPHA_RAW, _ALPHA_BAND = 0.25, 0.18
 _FEW_POINTS = 40
-_LEGEND_INCHES, _LETTER_INCHES, _LINE_INCHES = 0.6, 0.075, 0.17
+_LEGEND_INCHES, _LETTER_INCHES, _LINE_INCHES = 0.7, 0.075, 0.17
 """The size of the legend: per entry and per letter in width, per line in height."""
-_MAX_LABEL_LENGTH = 40
+_MANY_ENTRIES = 12
+_MAX_LABEL_LENGTH = 60
+AUTHOR = "roost plot"
+"""In the metadata of a picture, by which it is recognised as one that may be replaced."""
+_AUTHOR_FIELDS = {"png": "Software", "svg": "Creator", "pdf": "Creator"}
 
 
 def draw(picture: Picture, kind: str) -> bytes:
@@ -61,6 +75,7 @@ def draw(picture: Picture, kind: str) -> bytes:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
+    picture, x_label = _in_unit(picture)
     columns = min(len(picture.panels), 2 if len(picture.panels) <= 4 else 3)
     rows = math.ceil(len(picture.panels) / columns)
     width, height = _PANEL_INCHES
@@ -69,38 +84,84 @@ def draw(picture: Picture, kind: str) -> bytes:
         # user.
         warnings.filterwarnings("ignore", r"Glyph .* missing from font")
         entries = _legend_entries(picture)
+        if len(picture.panels) == 1 and len(entries) > _MANY_ENTRIES:
+            width, height = width * 1.8, height * 1.5  # a long legend in a single column hides the curves
         legend_columns = _legend_columns(entries, width * columns)
         below = 0.4 + _LINE_INCHES * math.ceil(len(entries) / legend_columns)
         figure = Figure(figsize=(width * columns, height * rows + below), layout="constrained")
         canvas = FigureCanvasAgg(figure)
         grid = list(figure.subplots(rows, columns, squeeze=False).flat)
         for axes, panel in zip(grid, picture.panels, strict=False):
-            _draw_panel(axes, panel, picture)
+            _draw_panel(axes, panel, picture, x_label)
         for axes in grid[len(picture.panels) :]:
             axes.set_axis_off()
         figure.legend(handles=entries, loc="outside lower left", ncols=legend_columns)
         buffer = io.BytesIO()
-        canvas.print_figure(buffer, format=kind, dpi=150)
+        canvas.print_figure(buffer, format=kind, dpi=150, metadata={_AUTHOR_FIELDS[kind]: AUTHOR})
     return buffer.getvalue()
 
 
-def _draw_panel(axes: Any, panel: Panel, picture: Picture) -> None:
+def _draw_panel(axes: Any, panel: Panel, picture: Picture, x_label: str) -> None:
     axes.set_title(_label(panel.name))
     runs, parts = picture.runs, _panel_parts(picture, panel)
     for curve in panel.curves:
-        _draw_curve(axes, curve, _curve_colour(curve, parts, single=len(runs) == 1), parts)
+        colour = _curve_colour(curve, parts, picture)
+        _draw_curve(axes, curve, colour, parts, picture)
     if panel.logarithmic:
         axes.set_yscale("log")
     axes.margins(x=0.02)
-    axes.set_xlim(left=0)
+    axes.set_xlabel(x_label)
+    if picture.view.log_x:
+        axes.set_xscale("log")
+    elif picture.view.x == "time":
+        axes.xaxis_date(tz=datetime.now().astimezone().tzinfo)
+    else:
+        axes.set_xlim(left=0)
     last = max((step for run in runs for step in run.checkpoints), default=0)
     if last > axes.get_xlim()[1]:  # marks beyond the last point of a curve must be inside the axis
         axes.set_xlim(right=last * 1.02)
-    for number, run in enumerate(runs):
-        _draw_marks(axes, run, _PALETTE[number % len(_PALETTE)] if len(runs) > 1 else "#6b7280")
-    _draw_epoch_axis(axes, runs)
-    axes.set_xlabel("step")
-    axes.xaxis.set_major_locator(_integer_locator())
+    if len(runs) <= _MOST_MARKED_RUNS:
+        for run in runs:
+            _draw_marks(axes, run, _MARK_COLOUR if picture.is_of_one_run else PALETTE[run.style.colour])
+    if picture.view.x == "step" and not picture.view.log_x:
+        _draw_epoch_axis(axes, runs)
+        axes.xaxis.set_major_locator(_integer_locator())
+
+
+def _in_unit(picture: Picture) -> tuple[Picture, str]:
+    """Returns the picture with its positions in a readable unit, and the label of the axis."""
+    kind = picture.view.x
+    if kind not in ("time", "elapsed"):
+        return picture, kind
+    if kind == "time":
+        unit, label = 86400.0, "time"  # matplotlib's dates are days since the epoch
+    else:
+        ends = (curve.x[-1] for panel in picture.panels for curve in panel.curves if curve.x)
+        unit, name = time_unit(max(ends, default=0.0))
+        label = f"{name} in sessions"
+
+    def scaled(positions: list[float]) -> list[float]:
+        return [one / unit for one in positions]
+
+    panels = [
+        replace(panel, curves=[
+            replace(
+                curve, x=scaled(curve.x), gaps=scaled(curve.gaps), below=scaled(curve.below),
+                raw=None if curve.raw is None else (scaled(curve.raw[0]), curve.raw[1]),
+            )
+            for curve in panel.curves
+        ])
+        for panel in picture.panels
+    ]  # fmt: skip
+    runs = [
+        replace(
+            run, checkpoints=scaled(run.checkpoints), best=scaled(run.best),
+            session_starts=scaled(run.session_starts),
+            forked_at=None if run.forked_at is None else run.forked_at / unit,
+        )
+        for run in picture.runs
+    ]  # fmt: skip
+    return replace(picture, panels=panels, runs=runs), label
 
 
 def _integer_locator() -> Any:
@@ -122,41 +183,56 @@ def _panel_parts(picture: Picture, panel: Panel) -> list[tuple[str, str]]:
     return [*_split_parts(picture), *sorted(others)]
 
 
-def _curve_colour(curve: PlotCurve, parts: Sequence[tuple[str, str]], *, single: bool) -> str:
+def _curve_colour(curve: PlotCurve, parts: Sequence[tuple[str, str]], picture: Picture) -> str:
     """Returns a colour. One package: one for each split, and for each set or average, equal in validation and
-    test. Several packages: one for each package."""
-    if not single:
-        return _PALETTE[curve.run % len(_PALETTE)]
+    test. Several packages: that of the package's style."""
+    if not picture.is_of_one_run:
+        return PALETTE[picture.runs[curve.run].style.colour]
     # A split with several sets only needs no colour of its own; the palette has eight.
     splits = [split for split in SPLITS if (split, "") in parts or not any(one == split for one, _ in parts)]
     known = list(dict.fromkeys([*splits, *(part or split for split, part in parts)]))
-    return _PALETTE[known.index(curve.part or curve.split) % len(_PALETTE)]
+    return PALETTE[known.index(curve.part or curve.split) % len(PALETTE)]
 
 
-def _draw_curve(axes: Any, curve: PlotCurve, colour: str, parts: Sequence[tuple[str, str]]) -> None:
+def _draw_curve(
+    axes: Any, curve: PlotCurve, colour: str, parts: Sequence[tuple[str, str]], picture: Picture
+) -> None:
     look = dict(_SPLIT_STYLES.get(curve.split, {"linewidth": 1.4}))
+    if len(picture.runs) > _MANY_RUNS and look["linewidth"]:
+        look["linewidth"] *= 0.75
+    if dash := picture.runs[curve.run].style.dash:
+        look["linestyle"] = _LINE_STYLES[dash]
     if curve.part:
         look["linestyle"] = _line_style(curve, parts)
-    if curve.split not in SPLITS:
+    if curve.split not in SPLITS and len(_other_metrics(parts)) > 1:
         look["linestyle"] = _LINE_STYLES[_other_metrics(parts).index(curve.split) % len(_LINE_STYLES)]
-    if curve.split != "test" and len(curve.steps) <= _FEW_POINTS:
+    if curve.split != "test" and len(curve.x) <= _FEW_POINTS and curve.raw is None:
         look |= {"marker": "o", "markersize": 3 if curve.split == "valid" else 2}
     if curve.before_fork:
         look["alpha"] = look.get("alpha", 1.0) * _ALPHA_BEFORE_FORK
-    axes.plot(curve.steps, curve.values, color=colour, **look)
-    if curve.split == "test" and curve.values and not curve.before_fork:
-        axes.axhline(curve.values[-1], color=colour, linewidth=0.8, linestyle=":", zorder=1)
-    if curve.gaps:
-        top = axes.get_xaxis_transform()
-        axes.plot(
-            curve.gaps,
-            [0.98] * len(curve.gaps),
-            "x",
-            color=_NONFINITE_COLOUR,
-            markersize=5,
-            transform=top,
-            clip_on=False,
-        )
+    if curve.raw is not None:
+        axes.plot(*curve.raw, color=colour, linewidth=look["linewidth"] * 0.7, alpha=_ALPHA_RAW, zorder=1.5)
+        look["alpha"] = _ALPHA_BEFORE_FORK if curve.before_fork else 1.0
+    if curve.band is not None:
+        axes.fill_between(curve.x, *curve.band, color=colour, alpha=_ALPHA_BAND, linewidth=0)
+        look["alpha"] = 1.0
+    axes.plot(curve.x, curve.y, color=colour, **look)
+    if curve.split == "test" and curve.y and not curve.before_fork:
+        axes.axhline(curve.y[-1], color=colour, linewidth=0.8, linestyle=":", zorder=1)
+    for positions, height, marker, mark_colour in (
+        (curve.gaps, 0.98, "x", _NONFINITE_COLOUR),
+        (curve.below, 0.02, "v", colour),
+    ):
+        if positions:
+            axes.plot(
+                positions,
+                [height] * len(positions),
+                marker,
+                color=mark_colour,
+                markersize=5,
+                transform=axes.get_xaxis_transform(),
+                clip_on=False,
+            )
 
 
 def _line_style(curve: PlotCurve, parts: Sequence[tuple[str, str]]) -> Any:
@@ -171,7 +247,8 @@ def _other_metrics(parts: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def _draw_marks(axes: Any, run: PackageMarks, colour: str) -> None:
-    """Draws checkpoints as ticks on the step axis, the best as diamonds, session starts as dashed lines."""
+    """Draws checkpoints as ticks on the horizontal axis, the best as diamonds, session starts as dashed
+    lines."""
     on_axis = axes.get_xaxis_transform()
     for step in run.session_starts:
         axes.axvline(step, color=colour, linewidth=0.9, linestyle=(0, (4, 3)), alpha=0.7, zorder=1)
@@ -220,11 +297,12 @@ def _legend_entries(picture: Picture) -> list[Any]:
     """Returns the entries of the legend below all panels: colours, lines and marks."""
     from matplotlib.lines import Line2D
 
-    single = len(picture.runs) == 1
+    single = picture.is_of_one_run
     handles: list[Any] = []
-    if not single:
-        for number, name in enumerate(_package_labels(picture.runs)):
-            handles.append(Line2D([], [], color=_PALETTE[number % len(_PALETTE)], linewidth=2.5, label=name))
+    for label, key in zip(_unique_labels(picture), picture.legend, strict=True):
+        colour = _MARK_COLOUR if key.colour is None else PALETTE[key.colour]
+        look: dict[str, Any] = {"linestyle": _LINE_STYLES[key.dash], "linewidth": 1.8 if key.dash else 2.5}
+        handles.append(Line2D([], [], color=colour, label=label, **look))
     curves = [curve for panel in picture.panels for curve in panel.curves]
     parts = _split_parts(picture)
     # Of several packages, the stars of a test have the colour of their package and no line: one entry
@@ -232,15 +310,11 @@ def _legend_entries(picture: Picture) -> list[Any]:
     alike = () if single else ("test",)
     for split, part in dict.fromkeys((s, "" if s in alike else p) for s, p in parts):
         example = next(c for c in curves if c.split == split and (split in alike or c.part == part))
-        colour = _curve_colour(example, parts, single=True) if single else _TEXT_COLOUR
+        colour = _curve_colour(example, parts, picture) if single else _TEXT_COLOUR
         label = _label(f"{split}/{part}" if part else split)
         look = {**_SPLIT_STYLES[split], **({"linestyle": _line_style(example, parts)} if part else {})}
         handles.append(Line2D([], [], color=colour, label=label, **look))
-    return (
-        handles
-        + _other_metric_entries(picture, single=single)
-        + _mark_entries(picture, any(c.gaps for c in curves))
-    )
+    return handles + _other_metric_entries(picture, single=single) + _mark_entries(picture, curves)
 
 
 def _other_metric_entries(picture: Picture, *, single: bool) -> list[Any]:
@@ -253,7 +327,7 @@ def _other_metric_entries(picture: Picture, *, single: bool) -> list[Any]:
         others = _other_metrics(parts)
         for number, name in enumerate(others if len(others) > 1 else []):
             example = next(curve for curve in panel.curves if curve.split == name)
-            colour = _curve_colour(example, parts, single=True) if single else _TEXT_COLOUR
+            colour = _curve_colour(example, parts, picture) if single else _TEXT_COLOUR
             look: dict[str, Any] = {"linewidth": 1.4, "linestyle": _LINE_STYLES[number % len(_LINE_STYLES)]}
             handles.append(Line2D([], [], color=colour, label=_label(name), **look))
     return handles
@@ -265,9 +339,9 @@ def _legend_columns(entries: Sequence[Any], inches: float) -> int:
     return max(1, min(len(entries), int(inches / (_LEGEND_INCHES + _LETTER_INCHES * longest))))
 
 
-def _package_labels(runs: Sequence[PackageMarks]) -> list[str]:
-    """Returns labels of the packages; numbered if two of them are equal after shortening."""
-    short = [_label(run.name) for run in runs]
+def _unique_labels(picture: Picture) -> list[str]:
+    """Returns the labels of the runs or groups; numbered if two of them are equal after shortening."""
+    short = [_label(key.label) for key in picture.legend]
     if len(set(short)) == len(short):
         return short
     return [f"{number}: {name}" for number, name in enumerate(short, 1)]
@@ -282,31 +356,35 @@ def _label(name: str) -> str:
     return text.replace("$", r"\$")  # matplotlib would parse it as mathematics
 
 
-def _mark_entries(picture: Picture, has_gaps: bool) -> list[Any]:
+def _mark_entries(picture: Picture, curves: Sequence[PlotCurve]) -> list[Any]:
     from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
 
-    grey: dict[str, Any] = {"color": "#6b7280", "linewidth": 0}
+    grey: dict[str, Any] = {"color": _MARK_COLOUR, "linewidth": 0}
+    runs = picture.runs if len(picture.runs) <= _MOST_MARKED_RUNS else []
     marks = [
+        (any(run.checkpoints for run in runs), {**grey, "marker": "|", "markersize": 9}, "checkpoint"),
+        (any(run.best for run in runs), {**grey, "marker": "D", "markersize": 5}, "best checkpoint"),
         (
-            any(run.checkpoints for run in picture.runs),
-            {**grey, "marker": "|", "markersize": 9},
-            "checkpoint",
-        ),
-        (any(run.best for run in picture.runs), {**grey, "marker": "D", "markersize": 5}, "best checkpoint"),
-        (
-            any(run.session_starts for run in picture.runs),
-            {"color": "#6b7280", "linewidth": 0.9, "linestyle": (0, (4, 3))},
+            any(run.session_starts for run in runs),
+            {"color": _MARK_COLOUR, "linewidth": 0.9, "linestyle": (0, (4, 3))},
             "continued",
         ),
+        (any(run.forked_at is not None for run in runs), {**grey, **_FORK_MARKER}, "forked, pale before"),
         (
-            any(run.forked_at is not None for run in picture.runs),
-            {**grey, **_FORK_MARKER},
-            "forked, pale before",
+            any(curve.raw is not None for curve in curves),
+            {"color": _MARK_COLOUR, "linewidth": 0.9, "alpha": 0.5},
+            f"before smoothing ({picture.view.smooth:g})",
         ),
         (
-            has_gaps,
+            any(curve.gaps for curve in curves),
             {"color": _NONFINITE_COLOUR, "linewidth": 0, "marker": "x", "markersize": 5},
             "not finite",
         ),
+        (any(curve.below for curve in curves), {**grey, "marker": "v", "markersize": 5}, "not above 0"),
     ]
-    return [Line2D([], [], label=label, **look) for is_drawn, look, label in marks if is_drawn]
+    found: list[Any] = [Line2D([], [], label=label, **look) for is_drawn, look, label in marks if is_drawn]
+    if any(curve.band is not None for curve in curves):
+        label = "± standard deviation" if picture.view.band == "std" else "least to greatest"
+        found.append(Patch(color=_MARK_COLOUR, alpha=_ALPHA_BAND, label=label))
+    return found
