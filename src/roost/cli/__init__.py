@@ -12,6 +12,7 @@ progress_bar: the screen of a followed session on a terminal
 wait_progress: screens that show the stage of other work
 package_view: text of `roost show`
 data_view: text of `roost show --data`
+terminal_plots: plots as text
 analysis_value: text of the value of `roost analyze`
 task_changes: `hold`, `release` and `priority`
 """

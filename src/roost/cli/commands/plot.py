@@ -14,7 +14,6 @@ from roost.base.errors import UsageError
 from roost.cli import terminal
 
 if TYPE_CHECKING:
-    from roost.operations.plots.plot import PlotResult
     from roost.operations.plots.plot_view import PlotView
 
 _PROGRESS_SECONDS = 1.0
@@ -60,6 +59,8 @@ _PROGRESS_SECONDS = 1.0
 @click.option(
     "--band", default="std", metavar="KIND", show_default=True, help="Around means: std or min-max."
 )
+@click.option("--terminal", "as_text", is_flag=True, help="Draw as text, also through a pipe.")
+@click.option("--json", "as_json", is_flag=True, help="Print the points as they are drawn.")
 @click.option("--overwrite", is_flag=True, help="Replace a file that is no picture of this command.")
 @click.option("--follow", is_flag=True, help="Redraw the picture until all runs have ended.")
 @click.option("--every", metavar="TIME", help="With --follow: the time between two pictures; default: 5s.")
@@ -72,6 +73,8 @@ def command(
     smooth: float,
     group_by: str | None,
     band: str,
+    as_text: bool,
+    as_json: bool,
     overwrite: bool,
     follow: bool,
     every: str | None,
@@ -103,9 +106,15 @@ def command(
     view = PlotView(x=x, smooth=smooth, log=log, group_by=group_by, band=band)
     packages = select_packages(words)
     if follow:
+        if as_text or as_json:
+            raise UsageError("draws pictures only", setting="--follow", fix="leave out --terminal and --json")
         return _follow(packages, output, names, view, every or "5s", overwrite=overwrite)
     if every is not None:
         raise UsageError("--every is for --follow", received=every, fix="add --follow, or leave out --every")
+    if as_text or as_json or (output is None and sys.stdout.isatty()):
+        if output is not None:
+            raise UsageError("is for a picture", setting="-o", received=str(output), fix="leave out one")
+        return _print(packages, names, view, as_json=as_json)
     if sys.stderr.isatty():
         terminal.print_status("drawing …")  # importing the drawing library takes seconds
     from roost.operations.plots.plot import plot
@@ -115,7 +124,7 @@ def command(
             packages, output=output, names=names, view=view, overwrite=overwrite, report=progress.report
         )
     terminal.print_status(terminal.escape_text(", ".join(drawn.panels)))
-    _report_left_out(drawn, names)
+    _report_left_out(drawn.notes, drawn.damaged, drawn.left_out, names)
     click.echo(output or drawn.path)
     return 0
 
@@ -167,13 +176,31 @@ def _follow(
                 f"{time.strftime('%H:%M:%S')}  step {drawn.step}  {pictures}: {', '.join(drawn.panels)}"
             )
     if last is not None:
-        _report_left_out(last, names)
+        _report_left_out(last.notes, last.damaged, last.left_out, names)
     return 0
 
 
-def _report_left_out(drawn: PlotResult, names: tuple[str, ...]) -> None:
-    for line in [*drawn.notes, *(f"warning: {line}" for line in drawn.damaged)]:
+def _print(packages: Sequence[Path], names: tuple[str, ...], view: PlotView, *, as_json: bool) -> int:
+    """Prints the plot as text, or its points as JSON."""
+    from roost.operations.plots.plot import read_curves
+
+    with _Progress() as progress:
+        picture, damaged = read_curves(packages, names=names, view=view, report=progress.report)
+    if as_json:
+        terminal.print_json(picture)
+    else:
+        from roost.cli.terminal_plots.terminal_plot import print_plot
+
+        print_plot(picture, all_panels=bool(names))
+    _report_left_out(picture.notes, damaged, picture.left_out, names)
+    return 0
+
+
+def _report_left_out(
+    notes: Sequence[str], damaged: Sequence[str], left_out: Sequence[str], names: tuple[str, ...]
+) -> None:
+    for line in [*notes, *(f"warning: {line}" for line in damaged)]:
         terminal.print_status(terminal.escape_text(line))
-    if drawn.left_out:
+    if left_out:
         why = "no metric of this name is recorded" if names else "nothing is recorded yet"
-        terminal.print_status(terminal.escape_text(f"left out, {why}: {', '.join(drawn.left_out)}"))
+        terminal.print_status(terminal.escape_text(f"left out, {why}: {', '.join(left_out)}"))
