@@ -59,6 +59,11 @@ _PROGRESS_SECONDS = 1.0
 @click.option(
     "--band", default="std", metavar="KIND", show_default=True, help="Around means: std or min-max."
 )
+@click.option("--scatter", metavar="KEY,...", help="Points: these settings against the metric, by run.")
+@click.option("--parallel", metavar="KEY,...", help="Parallel axes: these settings and the metric, by run.")
+@click.option(
+    "--value", metavar="WHICH", help="For these two, of the metric: last, min or max; default: last."
+)
 @click.option("--terminal", "as_text", is_flag=True, help="Draw as text, also through a pipe.")
 @click.option("--json", "as_json", is_flag=True, help="Print the points as they are drawn.")
 @click.option("--overwrite", is_flag=True, help="Replace a file that is no picture of this command.")
@@ -73,6 +78,9 @@ def command(
     smooth: float,
     group_by: str | None,
     band: str,
+    scatter: str | None,
+    parallel: str | None,
+    value: str | None,
     as_text: bool,
     as_json: bool,
     overwrite: bool,
@@ -89,13 +97,18 @@ def command(
     drawn only if named by -m.
 
     Several packages are named by the settings in which they differ. Those that differ only in their seed
-    share a colour; --group-by seed draws their mean.
+    share a colour; --group-by seed draws their mean. --scatter and --parallel show how a metric follows from
+    settings: a point or line for each run.
+
+    On a terminal, without -o, the plot is drawn as text.
 
     \b
-    roost plot runs/NAME                            # runs/NAME/exports/curves.png
+    roost plot runs/NAME                            # in the terminal; else runs/NAME/exports/curves.png
     roost plot runs/NAME -o curves.png
     roost plot runs/A runs/B -m loss -o both.png
     roost plot SWEEP -o sweep.png --group-by seed
+    roost plot SWEEP --scatter lr -m valid/accuracy --value max -o lr.png
+    roost plot SWEEP --parallel lr,model.width,seed -m valid/loss -o sweep.svg
     roost plot runs 'lr<1e-3 status:succeeded' -m 'valid/*' -o valid.svg --x epoch --smooth 0.9
     roost plot runs/NAME -m 'perf/*' -o times.png
     roost plot runs/NAME --follow                   # redrawn while it trains
@@ -104,6 +117,16 @@ def command(
     from roost.operations.plots.plot_view import PlotView
 
     view = PlotView(x=x, smooth=smooth, log=log, group_by=group_by, band=band)
+    if scatter is not None or parallel is not None:
+        _check_settings_plot(view, scatter, parallel, follow=follow)
+        return _plot_settings(
+            select_packages(words), output, names, scatter, parallel, value or "last",
+            as_text=as_text, as_json=as_json, overwrite=overwrite,
+        )  # fmt: skip
+    if value is not None:
+        raise UsageError(
+            "is for --scatter and --parallel", setting="--value", received=value, fix="leave it out"
+        )
     packages = select_packages(words)
     if follow:
         if as_text or as_json:
@@ -126,6 +149,57 @@ def command(
     terminal.print_status(terminal.escape_text(", ".join(drawn.panels)))
     _report_left_out(drawn.notes, drawn.damaged, drawn.left_out, names)
     click.echo(output or drawn.path)
+    return 0
+
+
+def _check_settings_plot(view: PlotView, scatter: str | None, parallel: str | None, *, follow: bool) -> None:
+    from roost.operations.plots.plot_view import PlotView
+
+    setting = "--parallel" if scatter is None else "--scatter"
+    if scatter is not None and parallel is not None:
+        raise UsageError("are two plots", setting="--scatter and --parallel", fix="give one of them")
+    if view != PlotView() or follow:
+        raise UsageError(
+            "draws no curves",
+            setting=setting,
+            fix="leave out --x, --log, --smooth, --group-by, --band, --follow",
+        )
+
+
+def _plot_settings(
+    packages: Sequence[Path],
+    output: Path | None,
+    names: tuple[str, ...],
+    scatter: str | None,
+    parallel: str | None,
+    value: str,
+    *,
+    as_text: bool,
+    as_json: bool,
+    overwrite: bool,
+) -> int:
+    from roost.operations.plots.setting_points import read_points
+
+    keys = [key for one in (scatter or parallel or "").split(",") if (key := one.strip())]
+    if not keys:
+        raise UsageError("names no setting", setting="--scatter or --parallel", fix="name some: --scatter lr")
+    points = read_points(packages, keys, names, value=value)
+    if as_json:
+        terminal.print_json(points)
+    elif output is not None:
+        from roost.operations.plots.plot import plot_settings
+
+        kind = "parallel" if scatter is None else "scatter"
+        plot_settings(packages, points, kind=kind, output=output, overwrite=overwrite)
+        click.echo(output)
+    elif scatter is not None and (as_text or sys.stdout.isatty()):
+        from roost.cli.terminal_plots.terminal_plot import print_scatter
+
+        print_scatter(points)
+    else:
+        raise UsageError("needs a picture", setting="--parallel" if scatter is None else "--scatter",
+                         fix="add -o settings.png, or --json")  # fmt: skip
+    _report_left_out(points.notes, [], points.left_out, ("metric",))
     return 0
 
 

@@ -14,6 +14,7 @@ from roost.cli import terminal
 from roost.cli.terminal_plots.axis_ticks import Axis, number_label, time_label
 from roost.cli.terminal_plots.text_canvas import LETTERS, BrailleCanvas, LetterCanvas, Pen, TextCanvas
 from roost.operations.plots.plot_panels import Panel, Picture, PlotCurve
+from roost.operations.plots.setting_points import SettingPoints
 from roost.operations.plots.x_axis import time_unit
 
 _RICH_COLOURS = tuple(f"\x1b[38;5;{one}m" for one in (33, 202, 36, 175, 214, 117, 99, 161))
@@ -159,11 +160,17 @@ def _panel_lines(
     title = terminal.truncate(title, inner)
     lines = [(" " * (_LABEL_WIDTH + 2) + (f"\x1b[1m{title}{_RESET}" if style.colours else title),
               _LABEL_WIDTH + 2 + len(title))]  # fmt: skip
+    lines += [(line, width) for line in _rows_with_labels(canvas, y_axis, rows, style)]
+    return [*lines, *_x_axis_lines(x_axis, kind, inner, style)]
+
+
+def _rows_with_labels(canvas: TextCanvas, y_axis: Axis, rows: int, style: TextStyle) -> list[str]:
     labels = {_row(y_axis.fraction(tick), rows): number_label(tick) for tick in y_axis.ticks(rows // 3)}
+    lines = []
     for number, row in enumerate(canvas.rows()):
         edge = ("┤" if number in labels else "│") if style.unicode else "+" if number in labels else "|"
-        lines.append((f"{labels.get(number, ''):>{_LABEL_WIDTH}} {edge}{row}", width))
-    return [*lines, *_x_axis_lines(x_axis, kind, inner, style)]
+        lines.append(f"{labels.get(number, ''):>{_LABEL_WIDTH}} {edge}{row}")
+    return lines
 
 
 def _row(fraction: float, rows: int) -> int:
@@ -211,14 +218,18 @@ def _draw_curve(
         canvas.mark(x_axis.fraction(x / unit), 0.0, "▼" if style.unicode else "v", pen)
 
 
-def _x_axis_lines(axis: Axis, kind: str, inner: int, style: TextStyle) -> list[tuple[str, int]]:
-    """Returns the line of the axis and that of its labels."""
+def _x_axis_lines(
+    axis: Axis, kind: str, inner: int, style: TextStyle, categories: Sequence[str] = ()
+) -> list[tuple[str, int]]:
+    """Returns the line of the axis and that of its labels: numbers, or the categories of positions 0, 1, …"""
     rule, tick, corner = ("─", "┬", "└") if style.unicode else ("-", "+", "+")
     line, labels = [rule] * inner, [" "] * inner
     free = 0
-    for number in axis.ticks(max(2, inner // _TICK_CELLS)):
+    ticks = range(len(categories)) if categories else axis.ticks(max(2, inner // _TICK_CELLS))
+    for number in ticks:
         column = min(inner - 1, int(axis.fraction(number) * inner))
         text = time_label(number, axis.high - axis.low) if kind == "time" else number_label(number)
+        text = style.encode(categories[int(number)]) if categories else text
         begin = max(0, min(inner - len(text), column - len(text) // 2))
         if begin < free or begin + len(text) > inner - len(kind) - 2:
             continue
@@ -289,3 +300,30 @@ def print_plot(picture: Picture, *, all_panels: bool = False) -> None:
     """Prints a plot to stdout, as wide and high as the terminal."""
     style = TextStyle.of_stream(sys.stdout)
     sys.stdout.write("\n".join(plot_lines(picture, style, all_panels=all_panels)) + "\n")
+
+
+def print_scatter(points: SettingPoints) -> None:
+    """Prints a plot of settings against metrics to stdout."""
+    style = TextStyle.of_stream(sys.stdout)
+    sys.stdout.write("\n".join(scatter_lines(points, style)) + "\n")
+
+
+def scatter_lines(points: SettingPoints, style: TextStyle) -> list[str]:
+    """Returns the lines of a plot of settings against metrics, a panel for each two."""
+    lines = []
+    inner = style.width - _LABEL_WIDTH - 2
+    rows = max(_MIN_ROWS, min(_MAX_ROWS, style.height - 6))
+    for metric in points.metrics:
+        for key in points.keys:
+            x_axis = Axis.around(key.positions, logarithmic=key.logarithmic)
+            y_axis = Axis.around(metric.positions, logarithmic=metric.logarithmic)
+            canvas = LetterCanvas(inner, rows)
+            pen = Pen(0, style.colours[0] if style.colours else "")
+            for x, y in zip(key.positions, metric.positions, strict=True):
+                canvas.mark(x_axis.fraction(x), y_axis.fraction(y), "●" if style.unicode else "o", pen)
+            title = f"{style.encode(metric.name)} by {style.encode(key.name)}"
+            lines.append(" " * (_LABEL_WIDTH + 2) + terminal.truncate(title, inner))
+            lines += _rows_with_labels(canvas, y_axis, rows, style)
+            found = _x_axis_lines(x_axis, style.encode(key.name), inner, style, key.categories)
+            lines += [text.rstrip() for text, _ in found]
+    return lines

@@ -12,18 +12,17 @@ from roost.base import durable, safe_read
 from roost.base.errors import NotFound, Refused, RoostError, UsageError
 from roost.base.text.suggestions import closest_match
 from roost.operations.curves.history_cache import records_files
+from roost.operations.plots.picture_file import AUTHOR, KINDS
 from roost.operations.plots.plot_panels import Picture, build_picture, matches_any
 from roost.operations.plots.plot_view import PlotView
 from roost.operations.plots.recorded_run import RecordedRun
+from roost.operations.plots.setting_points import SettingPoints
 from roost.operations.reading import package_schema
 from roost.package.checkpoints import checkpoint
 from roost.package.package import PackageFolder
 from roost.package.results import exports
 from roost.package.session_schema import LIVE_STATES
 
-KINDS = ("png", "svg", "pdf")
-AUTHOR = "roost plot"
-"""In the metadata of a picture, by which it is recognised."""
 _MAX_PICTURE_BYTES = 1 << 28
 _POLL_SECONDS = 0.2
 _MAX_LISTED = 20
@@ -49,7 +48,7 @@ class PlotResult:
     left_out: list[str]
     """The names of packages that have recorded none of the metrics."""
     step: int
-    """The last step in the picture."""
+    """The last step in the picture; 0 if it is of settings."""
     damaged: list[str]
     """For each package of whose rows some are evidently missing, which; and the damage of each that is left
     out for it."""
@@ -164,6 +163,41 @@ def _records_sizes(package: PackageFolder) -> list[int]:
 def _checkpoint_ids(package: PackageFolder) -> list[int]:
     """Returns the ids of a package's checkpoints, which the picture marks."""
     return checkpoint.ids(package.checkpoints) if package.checkpoints.is_dir() else []
+
+
+SETTING_KINDS = ("scatter", "parallel")
+
+
+def plot_settings(
+    packages: Sequence[Path], points: SettingPoints, *, kind: str, output: Path, overwrite: bool = False
+) -> PlotResult:
+    """Draws settings against metrics, one point or line for each run.
+
+    Args:
+        packages: The packages of the points.
+        points: From `roost.operations.plots.setting_points.read_points`.
+        kind: One of `SETTING_KINDS`.
+        output: As in `plot`.
+        overwrite: As in `plot`.
+
+    Raises:
+        UsageError, NotFound, Refused, RoostError, OSError: As of `plot`, for ``output``.
+    """
+    check_output(output, overwrite=overwrite)
+    from roost.operations.plots import setting_drawing
+
+    draw = setting_drawing.draw_scatter if kind == "scatter" else setting_drawing.draw_parallel
+    durable.discard_abandoned(output.absolute())
+    durable.write(output, draw(points, output.suffix.removeprefix(".").lower()))
+    return PlotResult(
+        path=str(output.absolute()),
+        packages=[str(path) for path in packages],
+        panels=[axis.name for axis in points.metrics],
+        left_out=points.left_out,
+        step=0,
+        damaged=[],
+        notes=points.notes,
+    )
 
 
 def _open_packages(packages: Sequence[Path | str]) -> tuple[list[PackageFolder], list[str]]:

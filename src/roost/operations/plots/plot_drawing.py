@@ -2,39 +2,19 @@
 
 from __future__ import annotations
 
-import io
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from roost.base.text.terminal_text import escape_control
 from roost.operations.plots.curve_styles import PALETTE
+from roost.operations.plots.picture_file import TEXT_COLOUR, label_text, picture_bytes
 from roost.operations.plots.plot_panels import SPLITS, PackageMarks, Panel, Picture, PlotCurve
 from roost.operations.plots.x_axis import time_unit
 
-_TEXT_COLOUR, _NONFINITE_COLOUR, _MARK_COLOUR = "#1f2937", "#dc2626", "#6b7280"
+_NONFINITE_COLOUR, _MARK_COLOUR = "#dc2626", "#6b7280"
 _PANEL_INCHES = (5.2, 3.1)
-_RC_PARAMS: dict[Any, Any] = {
-    "font.size": 9,
-    "axes.edgecolor": "#9ca3af",
-    "axes.labelcolor": _TEXT_COLOUR,
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "axes.titlelocation": "left",
-    "axes.titlesize": 10,
-    "axes.titleweight": "bold",
-    "axes.grid": True,
-    "grid.color": "#eef0f3",
-    "xtick.color": "#6b7280",
-    "ytick.color": "#6b7280",
-    "legend.frameon": False,
-    "legend.fontsize": 8,
-    "legend.handlelength": 3.0,
-    "svg.hashsalt": "roost",
-}
 _SPLIT_STYLES: dict[str, dict[str, Any]] = {
     "train": {"linewidth": 1.0, "alpha": 0.55},
     "valid": {"linewidth": 1.8},
@@ -63,46 +43,33 @@ _FEW_POINTS = 40
 _LEGEND_INCHES, _LETTER_INCHES, _LINE_INCHES = 0.7, 0.075, 0.17
 """The size of the legend: per entry and per letter in width, per line in height."""
 _MANY_ENTRIES = 12
-_MAX_LABEL_LENGTH = 60
-AUTHOR = "roost plot"
-"""In the metadata of a picture, by which it is recognised as one that may be replaced."""
-_AUTHOR_FIELDS = {"png": "Software", "svg": "Creator", "pdf": "Creator"}
 
 
 def draw(picture: Picture, kind: str) -> bytes:
     """Returns the picture as the bytes of a file; ``kind`` is png, svg or pdf."""
-    import matplotlib as mpl
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     picture, x_label = _in_unit(picture)
     columns = min(len(picture.panels), 2 if len(picture.panels) <= 4 else 3)
     rows = math.ceil(len(picture.panels) / columns)
     width, height = _PANEL_INCHES
-    with mpl.rc_context(_RC_PARAMS), warnings.catch_warnings():
-        # Characters that the font lacks (Chinese, emoji) are drawn as boxes; a warning would not help the
-        # user.
-        warnings.filterwarnings("ignore", r"Glyph .* missing from font")
-        entries = _legend_entries(picture)
-        if len(picture.panels) == 1 and len(entries) > _MANY_ENTRIES:
-            width, height = width * 1.8, height * 1.5  # a long legend in a single column hides the curves
-        legend_columns = _legend_columns(entries, width * columns)
-        below = 0.4 + _LINE_INCHES * math.ceil(len(entries) / legend_columns)
-        figure = Figure(figsize=(width * columns, height * rows + below), layout="constrained")
-        canvas = FigureCanvasAgg(figure)
+    entries = _legend_entries(picture)
+    if len(picture.panels) == 1 and len(entries) > _MANY_ENTRIES:
+        width, height = width * 1.8, height * 1.5  # a long legend in a single column hides the curves
+    legend_columns = _legend_columns(entries, width * columns)
+    below = 0.4 + _LINE_INCHES * math.ceil(len(entries) / legend_columns)
+
+    def draw_panels(figure: Any) -> None:
         grid = list(figure.subplots(rows, columns, squeeze=False).flat)
         for axes, panel in zip(grid, picture.panels, strict=False):
             _draw_panel(axes, panel, picture, x_label)
         for axes in grid[len(picture.panels) :]:
             axes.set_axis_off()
         figure.legend(handles=entries, loc="outside lower left", ncols=legend_columns)
-        buffer = io.BytesIO()
-        canvas.print_figure(buffer, format=kind, dpi=150, metadata={_AUTHOR_FIELDS[kind]: AUTHOR})
-    return buffer.getvalue()
+
+    return picture_bytes(draw_panels, kind, width * columns, height * rows + below)
 
 
 def _draw_panel(axes: Any, panel: Panel, picture: Picture, x_label: str) -> None:
-    axes.set_title(_label(panel.name))
+    axes.set_title(label_text(panel.name))
     runs, parts = picture.runs, _panel_parts(picture, panel)
     for curve in panel.curves:
         colour = _curve_colour(curve, parts, picture)
@@ -310,8 +277,8 @@ def _legend_entries(picture: Picture) -> list[Any]:
     alike = () if single else ("test",)
     for split, part in dict.fromkeys((s, "" if s in alike else p) for s, p in parts):
         example = next(c for c in curves if c.split == split and (split in alike or c.part == part))
-        colour = _curve_colour(example, parts, picture) if single else _TEXT_COLOUR
-        label = _label(f"{split}/{part}" if part else split)
+        colour = _curve_colour(example, parts, picture) if single else TEXT_COLOUR
+        label = label_text(f"{split}/{part}" if part else split)
         look = {**_SPLIT_STYLES[split], **({"linestyle": _line_style(example, parts)} if part else {})}
         handles.append(Line2D([], [], color=colour, label=label, **look))
     return handles + _other_metric_entries(picture, single=single) + _mark_entries(picture, curves)
@@ -327,9 +294,9 @@ def _other_metric_entries(picture: Picture, *, single: bool) -> list[Any]:
         others = _other_metrics(parts)
         for number, name in enumerate(others if len(others) > 1 else []):
             example = next(curve for curve in panel.curves if curve.split == name)
-            colour = _curve_colour(example, parts, picture) if single else _TEXT_COLOUR
+            colour = _curve_colour(example, parts, picture) if single else TEXT_COLOUR
             look: dict[str, Any] = {"linewidth": 1.4, "linestyle": _LINE_STYLES[number % len(_LINE_STYLES)]}
-            handles.append(Line2D([], [], color=colour, label=_label(name), **look))
+            handles.append(Line2D([], [], color=colour, label=label_text(name), **look))
     return handles
 
 
@@ -341,19 +308,10 @@ def _legend_columns(entries: Sequence[Any], inches: float) -> int:
 
 def _unique_labels(picture: Picture) -> list[str]:
     """Returns the labels of the runs or groups; numbered if two of them are equal after shortening."""
-    short = [_label(key.label) for key in picture.legend]
+    short = [label_text(key.label) for key in picture.legend]
     if len(set(short)) == len(short):
         return short
     return [f"{number}: {name}" for number, name in enumerate(short, 1)]
-
-
-def _label(name: str) -> str:
-    """Returns a name as a label of limited length; a long name keeps its beginning and its end."""
-    text = escape_control(name.replace("\n", " ").replace("\t", " "))
-    if len(text) > _MAX_LABEL_LENGTH:
-        half = _MAX_LABEL_LENGTH // 2
-        text = f"{text[:half]}…{text[1 - half :]}"
-    return text.replace("$", r"\$")  # matplotlib would parse it as mathematics
 
 
 def _mark_entries(picture: Picture, curves: Sequence[PlotCurve]) -> list[Any]:
