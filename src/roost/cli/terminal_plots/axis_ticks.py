@@ -28,7 +28,8 @@ class Axis:
     def fraction(self, number: float) -> float:
         """Returns the place of a number: 0 at the low end, 1 at the high end."""
         if self.logarithmic:
-            return math.log(number / self.low) / math.log(self.high / self.low)
+            low = math.log(self.low)
+            return (math.log(number) - low) / (math.log(self.high) - low)
         # Halves, as the difference of two large numbers may be infinite.
         return (number / 2 - self.low / 2) / (self.high / 2 - self.low / 2)
 

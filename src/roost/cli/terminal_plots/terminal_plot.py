@@ -28,7 +28,7 @@ _MOST_PANELS = 12
 """More are drawn only if metrics are named."""
 _TICK_CELLS = 14
 """The least distance of ticks on the horizontal axis."""
-_MAX_LEGEND_LABEL = 48
+_MAX_LABEL = 48
 
 
 @dataclass(frozen=True)
@@ -56,10 +56,12 @@ class TextStyle:
             unicode = False
         return cls(max(_MIN_PANEL_WIDTH, min(size.columns, 200)), size.lines, colours, unicode)
 
-    def encode(self, text: str) -> str:
-        """Returns a label with what the stream cannot show as escapes."""
+    def encode(self, text: str, width: int = _MAX_LABEL) -> str:
+        """Returns a label of at most so many characters, with what the stream cannot show as escapes."""
         line = escape_control(text.replace("\n", " ").replace("\t", " "))
-        return line if self.unicode else line.encode("ascii", "backslashreplace").decode()
+        line = line if self.unicode else line.encode("ascii", "backslashreplace").decode()
+        dots = "…" if self.unicode else "..."
+        return line if len(line) <= width else line[: width - len(dots)] + dots
 
 
 def plot_lines(picture: Picture, style: TextStyle, *, all_panels: bool = False) -> list[str]:
@@ -85,7 +87,7 @@ def plot_lines(picture: Picture, style: TextStyle, *, all_panels: bool = False) 
             lines.append("".join(padded).rstrip())
     if len(picture.panels) > len(shown):
         rest = ", ".join(style.encode(panel.name) for panel in picture.panels[len(shown) :][:_MOST_PANELS])
-        more = ", …" if len(picture.panels) > len(shown) + _MOST_PANELS else ""
+        more = ", ..." if len(picture.panels) > len(shown) + _MOST_PANELS else ""
         lines.append(
             f"and {len(picture.panels) - len(shown)} more panels, drawn if named by -m: {rest}{more}"
         )
@@ -156,8 +158,7 @@ def _panel_lines(
     canvas: TextCanvas = LetterCanvas(inner, rows) if letters else BrailleCanvas(inner, rows)
     for curve in _drawing_order(panel.curves):
         _draw_curve(canvas, curve, _pen(curve, picture, style), x_axis, y_axis, unit, style)
-    title = style.encode(panel.name) + ("  (log)" if panel.logarithmic else "")
-    title = terminal.truncate(title, inner)
+    title = style.encode(panel.name, inner - 7) + ("  (log)" if panel.logarithmic else "")
     lines = [(" " * (_LABEL_WIDTH + 2) + (f"\x1b[1m{title}{_RESET}" if style.colours else title),
               _LABEL_WIDTH + 2 + len(title))]  # fmt: skip
     lines += [(line, width) for line in _rows_with_labels(canvas, y_axis, rows, style)]
@@ -246,7 +247,7 @@ def _legend(picture: Picture, style: TextStyle, letters: bool) -> list[str]:
     entries: list[tuple[str, int]] = []
 
     def add(sample: str, colour: str, label: str) -> None:
-        text = terminal.truncate(style.encode(label), _MAX_LEGEND_LABEL)
+        text = style.encode(label)
         shown = f"{colour}{sample}{_RESET}" if colour else sample
         entries.append((f"{shown} {text}", len(sample) + 1 + len(text)))
 
@@ -321,8 +322,8 @@ def scatter_lines(points: SettingPoints, style: TextStyle) -> list[str]:
             pen = Pen(0, style.colours[0] if style.colours else "")
             for x, y in zip(key.positions, metric.positions, strict=True):
                 canvas.mark(x_axis.fraction(x), y_axis.fraction(y), "●" if style.unicode else "o", pen)
-            title = f"{style.encode(metric.name)} by {style.encode(key.name)}"
-            lines.append(" " * (_LABEL_WIDTH + 2) + terminal.truncate(title, inner))
+            title = style.encode(f"{metric.name} by {key.name}", inner)
+            lines.append(" " * (_LABEL_WIDTH + 2) + title)
             lines += _rows_with_labels(canvas, y_axis, rows, style)
             found = _x_axis_lines(x_axis, style.encode(key.name), inner, style, key.categories)
             lines += [text.rstrip() for text, _ in found]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 from roost.operations.plots.run_labels import RunLabel
 
@@ -17,14 +17,16 @@ NUM_DASHES = 5
 MOST_STYLES = len(PALETTE) * NUM_DASHES
 
 
-class RunStyle(NamedTuple):
+@dataclass(frozen=True)
+class RunStyle:
     """The look of the curves of a run: a place in the palette and one among the dashes."""
 
     colour: int
     dash: int
 
 
-class LegendKey(NamedTuple):
+@dataclass(frozen=True)
+class LegendKey:
     """An entry of the legend."""
 
     label: str
@@ -44,17 +46,19 @@ def assign_styles(labels: Sequence[RunLabel]) -> tuple[list[RunStyle], list[Lege
     counts = Counter(one.setting for one in labels)
     if len(settings) == len(labels):
         styles = [_style(number) for number in range(len(labels))]
-        keys = [LegendKey(one.text, *style) for one, style in zip(labels, styles, strict=True)]
+        keys = [
+            LegendKey(one.text, style.colour, style.dash) for one, style in zip(labels, styles, strict=True)
+        ]
         return styles, keys[:MOST_STYLES]
     by_seed = len(settings) <= len(PALETTE) and len(seeds) <= NUM_DASHES
     of_setting = {setting: _style(number) for number, setting in enumerate(settings)}
     styles = [of_setting[one.setting] for one in labels]
     if by_seed:
         styles = [
-            style._replace(dash=seeds.index(one.seed)) for one, style in zip(labels, styles, strict=True)
+            replace(style, dash=seeds.index(one.seed)) for one, style in zip(labels, styles, strict=True)
         ]
     keys = [
-        LegendKey(f"{setting or 'all runs'} ({counts[setting]} seeds)", *style)
+        LegendKey(f"{setting or 'all runs'} ({counts[setting]} seeds)", style.colour, style.dash)
         for setting, style in list(of_setting.items())[:MOST_STYLES]
     ]
     if by_seed:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from roost.operations.curves.record_columns import NumberArray
-from roost.operations.plots.point_reduction import WIDTH, column_begins
+from roost.operations.plots.point_reduction import WIDTH
 
 Points = tuple[NumberArray, NumberArray]
 """Positions, ascending, and finite values at them."""
@@ -37,11 +37,12 @@ def mean_band(curves: Sequence[Points], kind: str) -> Band:
         kind: ``std``: mean ± standard deviation of the sample; ``min-max``.
     """
     grid = np.unique(np.concatenate([x for x, _ in curves]))
-    columns = len(grid) > WIDTH
-    if columns:
-        grid = np.linspace(grid[0], grid[-1], WIDTH)
+    on_grid = _at_points
+    if len(grid) > WIDTH:
+        half = (grid[-1] - grid[0]) / WIDTH / 2
+        grid, on_grid = np.linspace(grid[0] + half, grid[-1] - half, WIDTH), _in_columns
     middle, low, high = (
-        np.stack(rows) for rows in zip(*(_on_grid(x, y, grid, columns) for x, y in curves), strict=True)
+        np.stack(rows) for rows in zip(*(on_grid(x, y, grid) for x, y in curves), strict=True)
     )
     counts = np.isfinite(middle).sum(axis=0)
     kept = counts >= min(2, len(curves))
@@ -54,20 +55,27 @@ def mean_band(curves: Sequence[Points], kind: str) -> Band:
     return Band(grid[kept], mean, mean - std, mean + std, counts)
 
 
-def _on_grid(
-    x: NumberArray, y: NumberArray, grid: NumberArray, columns: bool
-) -> tuple[NumberArray, NumberArray, NumberArray]:
-    """Returns mean, least and greatest value of a curve at each position; NaN outside of the curve."""
-    first, last = x[0], x[-1]
-    least = most = y
-    if columns and len(x) > len(grid):
-        begins = column_begins(x, len(grid))
-        sizes = np.diff(np.append(begins, len(x)))
-        x, y, least, most = (
-            np.add.reduceat(x, begins) / sizes,
-            np.add.reduceat(y, begins) / sizes,
-            np.minimum.reduceat(y, begins),
-            np.maximum.reduceat(y, begins),
-        )
-    outside = (grid < first) | (grid > last)
-    return tuple(np.where(outside, np.nan, np.interp(grid, x, one)) for one in (y, least, most))  # type: ignore[return-value]
+_Rows = tuple[NumberArray, NumberArray, NumberArray]
+"""Mean, least and greatest value of a curve at each position; NaN outside of the curve."""
+
+
+def _at_points(x: NumberArray, y: NumberArray, grid: NumberArray) -> _Rows:
+    found = np.where((grid < x[0]) | (grid > x[-1]), np.nan, np.interp(grid, x, y))
+    return found, found, found
+
+
+def _in_columns(x: NumberArray, y: NumberArray, grid: NumberArray) -> _Rows:
+    """Takes all points in the column around each position; a column without one is interpolated."""
+    size = grid[1] - grid[0]
+    places = np.clip(np.floor((x - grid[0]) / size + 0.5), 0, len(grid) - 1).astype(np.int64)
+    columns, begins, counts = np.unique(places, return_index=True, return_counts=True)
+    between = np.interp(grid, x, y)
+    between[: columns[0]] = between[columns[-1] + 1 :] = np.nan
+    rows = (
+        np.add.reduceat(y, begins) / counts,
+        np.minimum.reduceat(y, begins),
+        np.maximum.reduceat(y, begins),
+    )
+    mean, least, most = (between.copy() for _ in rows)
+    mean[columns], least[columns], most[columns] = rows
+    return mean, least, most

@@ -11,12 +11,13 @@ from typing import NamedTuple
 import numpy as np
 
 from roost.base.errors import UsageError
+from roost.base.text.terminal_text import escape_control
 from roost.operations.curves.record_columns import NumberArray
 from roost.operations.plots import run_labels
 from roost.operations.plots.curve_styles import MOST_STYLES, LegendKey, RunStyle, assign_styles
 from roost.operations.plots.group_bands import mean_band
 from roost.operations.plots.plot_view import PlotView
-from roost.operations.plots.point_reduction import visible_points, visible_positions
+from roost.operations.plots.point_reduction import LARGEST, visible_points, visible_positions
 from roost.operations.plots.recorded_run import RecordedRun
 from roost.operations.plots.smoothing import smooth
 from roost.package import lineage, live_progress
@@ -156,9 +157,9 @@ def build_picture(
         known.update(dict.fromkeys(run.names))
         found = [name for name in run.names if is_drawn(name, names)]
         if found and not run.has_axis:
-            notes.append(f"{package.path.name} is left out: it has recorded no {view.x}")
+            notes.append(f"{escape_control(package.path.name)} is left out: it has recorded no {view.x}")
         elif not found:
-            left_out.append(package.path.name)
+            left_out.append(escape_control(package.path.name))
         else:
             runs.append(run)
             drawn.append(found)
@@ -205,7 +206,7 @@ def _looks(
     """Returns labels and styles of the runs, or of their groups, the legend, and the group of each run; no
     groups without `PlotView.group_by`."""
     if view.group_by is None and len(runs) < 2:
-        return [run.package.path.name for run in runs], [_FIRST_STYLE] * len(runs), [], []
+        return [escape_control(run.package.path.name) for run in runs], [_FIRST_STYLE] * len(runs), [], []
     table = run_labels.read_table([run.package.path for run in runs])
     if view.group_by is None:
         each = run_labels.run_labels(table)
@@ -216,7 +217,7 @@ def _looks(
     styles, keys = assign_styles([run_labels.RunLabel(label, "") for label in found])
     counts = [of_run.count(label) for label in found]
     legend = [
-        key._replace(label=f"{key.label}, {_number_of_runs(count)}")
+        replace(key, label=f"{key.label}, {_number_of_runs(count)}")
         for key, count in zip(keys, counts, strict=False)
     ]
     return found, styles, legend, [found.index(label) for label in of_run]
@@ -238,7 +239,7 @@ def _panel_name(name: str, *, by_dash: bool) -> str:
 def _read_points(number: int, name: str, run: RecordedRun, *, by_dash: bool) -> _Points:
     split, part, _ = split_name(name)
     steps, values = run.series(name)
-    is_finite = np.isfinite(values)
+    is_finite = np.abs(values) <= LARGEST
     if is_finite.all():
         return _Points(number, split, "" if by_dash else part, steps, values, steps[:0])
     return _Points(

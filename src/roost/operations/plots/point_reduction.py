@@ -8,6 +8,8 @@ from roost.operations.curves.record_columns import NumberArray
 
 WIDTH = 1000
 """Columns: more than a panel has pixels."""
+LARGEST = 1e300
+"""Larger numbers are drawn as those that are not finite: the margins of an axis would overflow."""
 
 
 def visible_points(x: NumberArray, y: NumberArray, width: int = WIDTH) -> NumberArray:

@@ -53,7 +53,8 @@ def run_labels(found: FoundPackages) -> list[RunLabel]:
     others = [name for name in varying if name not in seeds]
     labels = [
         RunLabel(
-            format_values({names[name]: varying[name][at] for name in others}) or packages[at].name,
+            format_values({names[name]: varying[name][at] for name in others})
+            or packages[at].entry.summary.name,
             format_values({names[name]: varying[name][at] for name in seeds}),
         )
         for at in range(len(packages))
@@ -66,8 +67,8 @@ def run_labels(found: FoundPackages) -> list[RunLabel]:
     return [
         label
         if count[label] == 1
-        else RunLabel(f"{label.setting} {one.name}".strip(), label.seed)
-        if label.setting != one.name
+        else RunLabel(f"{label.setting} {one.entry.summary.name}".strip(), label.seed)
+        if label.setting != one.entry.summary.name
         else label
         for one, label in zip(packages, labels, strict=True)
     ]
@@ -77,7 +78,7 @@ def _by_name(packages: Sequence[FoundPackage], labels: Sequence[RunLabel]) -> li
     """Returns labels with the name of the first package of each setting in place of the setting."""
     first: dict[str, str] = {}
     for one, label in zip(packages, labels, strict=True):
-        first.setdefault(label.setting, one.name)
+        first.setdefault(label.setting, one.entry.summary.name)
     return [RunLabel(first[label.setting], label.seed) for label in labels]
 
 

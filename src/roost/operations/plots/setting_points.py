@@ -15,6 +15,7 @@ from roost.base.text.suggestions import did_you_mean
 from roost.operations.listing.list_packages import FoundPackages
 from roost.operations.listing.run_listing import read_column
 from roost.operations.plots.plot_panels import MAX_PANELS, matches_any
+from roost.operations.plots.point_reduction import LARGEST
 from roost.operations.plots.recorded_run import RecordedRun
 from roost.operations.plots.run_labels import format_value, read_table
 from roost.package.package import PackageFolder
@@ -76,14 +77,15 @@ def read_points(
             fix=f"name some: -m {metrics[0]!r}",
         )  # fmt: skip
     values = np.array([_metric_values(table, metrics, value)], np.float64)[0].reshape(len(metrics), -1)
-    kept = np.flatnonzero(np.isfinite(values).all(axis=0))
+    kept = np.flatnonzero((np.abs(values) <= LARGEST).all(axis=0))
     notes = []
-    if num_nonfinite := int((np.isinf(values).any(axis=0)).sum()):
-        notes.append(f"{num_nonfinite} runs are left out: their value is infinite")
+    if num_infinite := int((np.abs(values) > LARGEST).any(axis=0).sum()):
+        are = "run is" if num_infinite == 1 else "runs are"
+        notes.append(f"{num_infinite} {are} left out: the value is infinite")
     if not len(kept):
         raise NotFound("no package has a value of each metric", setting="-m", received=metrics,
                        fix="name metrics that are recorded: `roost ls --json` has all")  # fmt: skip
-    table_names = [one.name for one in table.selected]
+    table_names = [one.entry.summary.name for one in table.selected]
     return SettingPoints(
         runs=[table_names[at] for at in kept],
         keys=[_axis(key, [column[at] for at in kept]) for key, column in zip(keys, columns, strict=True)],
@@ -128,7 +130,7 @@ def _metric_values(table: FoundPackages, metrics: Sequence[str], value: str) -> 
 
 
 def _axis(name: str, values: Sequence[Any]) -> SettingAxis:
-    if all(type(one) in (int, float) and math.isfinite(one) for one in values):
+    if all(type(one) in (int, float) and abs(one) <= LARGEST for one in values):
         low, high = min(values), max(values)
         return SettingAxis(name, [float(one) for one in values], [], low > 0 and high / low >= _LOG_RATIO)
     numbers = sorted({one for one in values if type(one) in (int, float)})
