@@ -39,7 +39,7 @@ def test_fits_the_width(tmp_path: Path, width: int, kind: str) -> None:
     for packages in (made[:1], made):
         lines = plot_lines(build_picture(packages), style)
         assert max(len(visible(line)) for line in lines) <= width
-        text = "\n".join(lines)
+        text = "\n".join(map(visible, lines))
         assert {"loss", "lr", "step"} <= set(text.split()) and "metric number 3" in text
         assert kind != "ascii" or text.isascii()
         assert kind == "coloured" or not any("\x1b" in line for line in lines)
