@@ -70,7 +70,7 @@ def test_pauses_between_sessions_are_no_elapsed_time(tmp_path: Path) -> None:
         (START, [(10, START + 5), (20, START + 10)]),
         (START + day, [(30, START + day + 5), (40, START + day + 10)]),
     )
-    assert positions(made, "elapsed", 10, 20, 30, 40) == [5.0, 10.0, 15.0, 20.0]
+    assert positions(made, "elapsed", 10, 20, 30, 40) == [5.0, 10.0, 65.0, 70.0], "each lasted a minute"
 
 
 def test_rows_of_before_the_first_session_were_inherited(tmp_path: Path) -> None:

@@ -38,10 +38,8 @@ _PROGRESS_SECONDS = 1.0
 )
 @click.option(
     "--x",
-    default="step",
     metavar="AXIS",
-    show_default=True,
-    help="step, epoch, samples, time (of day) or elapsed (in sessions, without pauses).",
+    help="step (the default), epoch, samples, time (of day) or elapsed (in sessions, without pauses).",
 )
 @click.option(
     "--log", metavar="AXES", help="Logarithmic axes: x, y, xy or none. Default: y of a loss that falls far."
@@ -59,6 +57,7 @@ _PROGRESS_SECONDS = 1.0
 @click.option(
     "--band", default="std", metavar="KIND", show_default=True, help="Around means: std or min-max."
 )
+@click.option("--system", is_flag=True, help="Draw cards, processes and host over time; -m 'gpu/*'.")
 @click.option("--scatter", metavar="KEY,...", help="Points: these settings against the metric, by run.")
 @click.option("--parallel", metavar="KEY,...", help="Parallel axes: these settings and the metric, by run.")
 @click.option(
@@ -73,11 +72,12 @@ def command(
     words: tuple[str, ...],
     output: Path | None,
     names: tuple[str, ...],
-    x: str,
+    x: str | None,
     log: str | None,
     smooth: float,
     group_by: str | None,
     band: str,
+    system: bool,
     scatter: str | None,
     parallel: str | None,
     value: str | None,
@@ -111,14 +111,17 @@ def command(
     roost plot SWEEP --parallel lr,model.width,seed -m valid/loss -o sweep.svg
     roost plot runs 'lr<1e-3 status:succeeded' -m 'valid/*' -o valid.svg --x epoch --smooth 0.9
     roost plot runs/NAME -m 'perf/*' -o times.png
+    roost plot runs/NAME --system -o system.png     # utilization, memory, power
     roost plot runs/NAME --follow                   # redrawn while it trains
     """
     from roost.operations.listing.named_packages import select_packages
     from roost.operations.plots.plot_view import PlotView
 
-    view = PlotView(x=x, smooth=smooth, log=log, group_by=group_by, band=band)
+    view = PlotView(
+        x=x or ("elapsed" if system else "step"), smooth=smooth, log=log, group_by=group_by, band=band
+    )
     if scatter is not None or parallel is not None:
-        _check_settings_plot(view, scatter, parallel, follow=follow)
+        _check_settings_plot(view, scatter, parallel, is_other=follow or system)
         return _plot_settings(
             select_packages(words), output, names, scatter, parallel, value or "last",
             as_text=as_text, as_json=as_json, overwrite=overwrite,
@@ -129,22 +132,29 @@ def command(
         )
     packages = select_packages(words)
     if follow:
-        if as_text or as_json:
-            raise UsageError("draws pictures only", setting="--follow", fix="leave out --terminal and --json")
+        if as_text or as_json or system:
+            fix = "leave out --terminal, --json and --system"
+            raise UsageError("draws pictures of metrics only", setting="--follow", fix=fix)
         return _follow(packages, output, names, view, every or "5s", overwrite=overwrite)
     if every is not None:
         raise UsageError("--every is for --follow", received=every, fix="add --follow, or leave out --every")
     if as_text or as_json or (output is None and sys.stdout.isatty()):
         if output is not None:
             raise UsageError("is for a picture", setting="-o", received=str(output), fix="leave out one")
-        return _print(packages, names, view, as_json=as_json)
+        return _print(packages, names, view, system=system, as_json=as_json)
     if sys.stderr.isatty():
         terminal.print_status("drawing …")  # importing the drawing library takes seconds
     from roost.operations.plots.plot import plot
 
     with _Progress() as progress:
         drawn = plot(
-            packages, output=output, names=names, view=view, overwrite=overwrite, report=progress.report
+            packages,
+            output=output,
+            names=names,
+            view=view,
+            system=system,
+            overwrite=overwrite,
+            report=progress.report,
         )
     terminal.print_status(terminal.escape_text(", ".join(drawn.panels)))
     _report_left_out(drawn.notes, drawn.damaged, drawn.left_out, names)
@@ -152,17 +162,19 @@ def command(
     return 0
 
 
-def _check_settings_plot(view: PlotView, scatter: str | None, parallel: str | None, *, follow: bool) -> None:
+def _check_settings_plot(
+    view: PlotView, scatter: str | None, parallel: str | None, *, is_other: bool
+) -> None:
     from roost.operations.plots.plot_view import PlotView
 
     setting = "--parallel" if scatter is None else "--scatter"
     if scatter is not None and parallel is not None:
         raise UsageError("are two plots", setting="--scatter and --parallel", fix="give one of them")
-    if view != PlotView() or follow:
+    if view != PlotView() or is_other:
         raise UsageError(
             "draws no curves",
             setting=setting,
-            fix="leave out --x, --log, --smooth, --group-by, --band, --follow",
+            fix="leave out --x, --log, --smooth, --group-by, --band, --system, --follow",
         )
 
 
@@ -254,12 +266,16 @@ def _follow(
     return 0
 
 
-def _print(packages: Sequence[Path], names: tuple[str, ...], view: PlotView, *, as_json: bool) -> int:
+def _print(
+    packages: Sequence[Path], names: tuple[str, ...], view: PlotView, *, system: bool, as_json: bool
+) -> int:
     """Prints the plot as text, or its points as JSON."""
     from roost.operations.plots.plot import read_curves
 
     with _Progress() as progress:
-        picture, damaged = read_curves(packages, names=names, view=view, report=progress.report)
+        picture, damaged = read_curves(
+            packages, names=names, view=view, system=system, report=progress.report
+        )
     if as_json:
         terminal.print_json(picture)
     else:

@@ -276,7 +276,7 @@ def _legend(picture: Picture, style: TextStyle, letters: bool) -> list[str]:
     if any(curve.below for curve in curves):
         add("▼" if style.unicode else "v", "", "not above 0")
     if any(curve.band is not None for curve in curves) and not letters:
-        add("⠒⠐⠂", "", "± standard deviation" if picture.view.band == "std" else "least to greatest")
+        add("⠒⠐⠂", "", picture.band)
     return _wrap(entries, style.width)
 
 

@@ -9,6 +9,7 @@ point_reduction: the points of a curve that a picture can show
 smoothing: moving averages
 group_bands: the mean of several runs, with a band
 plot_panels: the content of a plot
+system_panels: the content of a plot of system metrics
 picture_file: a figure as the bytes of a file
 plot_drawing: draws curves with matplotlib
 setting_points: settings and metrics of runs

@@ -17,6 +17,7 @@ from roost.operations.plots.plot_panels import Picture, build_picture, matches_a
 from roost.operations.plots.plot_view import PlotView
 from roost.operations.plots.recorded_run import RecordedRun
 from roost.operations.plots.setting_points import SettingPoints
+from roost.operations.plots.system_panels import build_system_picture
 from roost.operations.reading import package_schema
 from roost.package.checkpoints import checkpoint
 from roost.package.package import PackageFolder
@@ -62,6 +63,7 @@ def plot(
     output: Path | None = None,
     names: Sequence[str] = (),
     view: PlotView = _AS_IT_IS,
+    system: bool = False,
     overwrite: bool = False,
     report: Report = _ignore,
 ) -> PlotResult:
@@ -73,6 +75,7 @@ def plot(
         output: The picture; its ending (.png, .svg, .pdf) gives the format. Replaced if it is a picture of
             this function. None: ``exports/curves.png`` in the package, if it is one.
         view: How curves are presented.
+        system: Draw system metrics; see `roost.operations.plots.system_panels.build_system_picture`.
         overwrite: Replace any file.
         report: Receives the progress.
 
@@ -86,7 +89,7 @@ def plot(
         OSError: The picture cannot be written.
     """
     opened, damaged, output = _open_for_picture(packages, output, overwrite=overwrite)
-    picture, damages = _read_picture(opened, names, view, report)
+    picture, damages = _read_picture(opened, names, view, report, system=system)
     return _draw(opened, output, picture, [*damaged, *damages])
 
 
@@ -95,12 +98,13 @@ def read_curves(
     *,
     names: Sequence[str] = (),
     view: PlotView = _AS_IT_IS,
+    system: bool = False,
     report: Report = _ignore,
 ) -> tuple[Picture, list[str]]:
     """Returns the content of the picture that `plot` draws, and the damage of the packages. For the arguments
     and errors see there."""
     opened, damaged = _open_packages(packages)
-    picture, damages = _read_picture(opened, names, view, report)
+    picture, damages = _read_picture(opened, names, view, report, system=system)
     return picture, [*damaged, *damages]
 
 
@@ -267,9 +271,20 @@ def _is_own_picture(path: Path) -> bool:
 
 
 def _read_picture(
-    opened: Sequence[PackageFolder], names: Sequence[str], view: PlotView, report: Report
+    opened: Sequence[PackageFolder],
+    names: Sequence[str],
+    view: PlotView,
+    report: Report,
+    *,
+    system: bool = False,
 ) -> tuple[Picture, list[str]]:
     """Returns the picture of some packages, and which rows of theirs are missing."""
+    if system:
+        picture = build_system_picture(opened, names, view=view)
+        if not picture.known:
+            raise NotFound("no system metrics were measured", received=picture.left_out)
+        _check_names(picture, names, opened)
+        return picture, []
     runs: list[RecordedRun] = []
 
     def read(package: PackageFolder, x: str) -> RecordedRun:

@@ -343,6 +343,5 @@ def _mark_entries(picture: Picture, curves: Sequence[PlotCurve]) -> list[Any]:
     ]
     found: list[Any] = [Line2D([], [], label=label, **look) for is_drawn, look, label in marks if is_drawn]
     if any(curve.band is not None for curve in curves):
-        label = "± standard deviation" if picture.view.band == "std" else "least to greatest"
-        found.append(Patch(color=_MARK_COLOUR, alpha=_ALPHA_BAND, label=label))
+        found.append(Patch(color=_MARK_COLOUR, alpha=_ALPHA_BAND, label=picture.band))
     return found

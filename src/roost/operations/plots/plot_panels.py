@@ -105,6 +105,8 @@ class Picture:
     notes: list[str] = field(default_factory=list)
     """What the picture does not show as it was recorded."""
     last_step: int = 0
+    band: str = "± standard deviation"
+    """What bands show."""
 
     @property
     def is_of_one_run(self) -> bool:
@@ -163,7 +165,7 @@ def build_picture(
         else:
             runs.append(run)
             drawn.append(found)
-    labels, styles, legend, groups = _looks(runs, view)
+    labels, styles, legend, groups = run_looks([run.package for run in runs], view)
     by_dash = any(style.dash for style in styles)
     metrics: dict[str, list[tuple[int, str]]] = {}
     for number, found in enumerate(drawn):
@@ -200,14 +202,15 @@ def is_drawn(name: str, patterns: Sequence[str]) -> bool:
     return matches_any(name, patterns) if patterns else not name.startswith((PERF, STATS))
 
 
-def _looks(
-    runs: Sequence[RecordedRun], view: PlotView
+def run_looks(
+    packages: Sequence[PackageFolder], view: PlotView
 ) -> tuple[list[str], list[RunStyle], list[LegendKey], list[int]]:
     """Returns labels and styles of the runs, or of their groups, the legend, and the group of each run; no
     groups without `PlotView.group_by`."""
-    if view.group_by is None and len(runs) < 2:
-        return [escape_control(run.package.path.name) for run in runs], [_FIRST_STYLE] * len(runs), [], []
-    table = run_labels.read_table([run.package.path for run in runs])
+    if view.group_by is None and len(packages) < 2:
+        names = [escape_control(package.path.name) for package in packages]
+        return names, [_FIRST_STYLE] * len(packages), [], []
+    table = run_labels.read_table([package.path for package in packages])
     if view.group_by is None:
         each = run_labels.run_labels(table)
         styles, legend = assign_styles(each)

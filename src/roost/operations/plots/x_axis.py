@@ -43,7 +43,7 @@ def positions(kind: str, package: PackageFolder, row_numbers: RowNumbers) -> Pos
     steps, times = found
     # A line of a curve must not run backwards where a clock was set back.
     times = np.maximum.accumulate(times)
-    return _interpolation(steps, times if kind == "time" else _elapsed(package, times))
+    return _interpolation(steps, times if kind == "time" else elapsed(package, times))
 
 
 def time_unit(seconds: float) -> tuple[float, str]:
@@ -55,15 +55,22 @@ def _interpolation(steps: NumberArray, numbers: NumberArray) -> Positions:
     return lambda wanted: np.interp(wanted, steps, numbers)
 
 
-def _elapsed(package: PackageFolder, times: NumberArray) -> NumberArray:
-    """Returns the seconds that sessions had lasted at some times, without the pauses between them. Rows
-    that are older than the first session are those that a fork inherited."""
-    starts = sorted(one.recorded.started for one in package.sessions() if one.recorded.started is not None)
-    begins = np.array([times[0], *(one for one in starts if one > times[0])])
+def elapsed(package: PackageFolder, times: NumberArray) -> NumberArray:
+    """Returns the seconds that sessions had lasted at some times, without the pauses between them. Times
+    before the first session are of rows that a fork inherited.
+
+    Args:
+        package: The package.
+        times: Unix seconds, ascending; at least one.
+    """
+    records = [one.recorded for one in package.sessions()]
+    known = sorted((one.started, one.seconds or 0.0) for one in records if one.started is not None)
+    if not known or times[0] < known[0][0]:
+        known.insert(0, (float(times[0]), 0.0))
+    begins, lengths = np.array(known, np.float64).T
     number = np.searchsorted(begins, times, side="right") - 1
-    lengths = np.zeros(len(begins))
-    np.maximum.at(lengths, number, times - begins[number])
-    before = np.concatenate([[0.0], np.cumsum(lengths)[:-1]])
-    elapsed: NumberArray = before[number] + times - begins[number]
-    # The time to the first row counts, unless that row was inherited.
-    return elapsed + (times[0] - starts[0] if starts and starts[0] <= times[0] else 0.0)
+    np.maximum.at(lengths, number, times - begins[number])  # of a session that has not ended, or was killed
+    lengths = np.minimum(lengths, np.append(np.diff(begins), np.inf))
+    before = np.cumsum(lengths) - lengths
+    found: NumberArray = before[number] + times - begins[number]
+    return found
