@@ -65,16 +65,14 @@ def group_runs(directories: Iterable[Path | str | None], query: str, key: str) -
     """
     found = find_packages(directories, query)
     groups: dict[str, tuple[dict[str, Any], list[_Member]]] = {}
-    for position, (package, values) in enumerate(
-        zip(found.selected, _common_values(found, key), strict=True)
-    ):
+    for position, (package, values) in enumerate(zip(found.selected, common_values(found, key), strict=True)):
         id = repr((sorted(values.items()), package.entry.summary.metric))
         groups.setdefault(id, (values, []))[1].append(_Member(position, package))
     order = _Order(found, query)
     return [_summarize(*group) for group in sorted(groups.values(), key=lambda group: order.key(group[1]))]
 
 
-def _common_values(found: FoundPackages, key: str) -> list[dict[str, Any]]:
+def common_values(found: FoundPackages, key: str) -> list[dict[str, Any]]:
     """Returns, for each package, what it has in common with those of its group."""
     if key != SEED:
         return [{key: value} for value in read_column(found.columns, key, found.selected)]
