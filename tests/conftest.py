@@ -63,8 +63,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """The modules and all tests stay to the end: a garbage collection, above all one in a fork of this process,
-    which would copy their pages, need not look at them each time."""
+    """The modules and the tests stay to the end: a garbage collection need not visit them each time, above
+    all not in a fork of this process, which would copy their pages."""
     gc.collect()
     gc.freeze()
 
