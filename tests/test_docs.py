@@ -349,7 +349,9 @@ def test_the_first_project_computes() -> None:
 
 
 WITHOUT_JSON = {
-    **dict.fromkeys(("new", "continue", "join", "fork", "debug", "lease", "tensorboard"), "does something"),
+    **dict.fromkeys(
+        ("new", "continue", "join", "fork", "rerun", "debug", "lease", "tensorboard"), "does something"
+    ),
     **dict.fromkeys(("stop", "kill", "hold", "release", "priority", "drain"), "an order"),
     **dict.fromkeys(("star", "unstar", "rm", "gc", "prune"), "does something; `du --json` has the sizes"),
     **dict.fromkeys(("tag", "note"), "an order; `ls --json` has the labels"),

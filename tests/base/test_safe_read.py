@@ -101,3 +101,22 @@ def test_who_holds_the_lock_of_a_file(tmp_path: Path) -> None:
         fcntl.flock(file, fcntl.LOCK_EX)
         assert safe_read.is_locked(path) is True
     assert safe_read.is_locked(path) is False
+
+
+def test_a_file_below_a_folder_is_opened_through_no_link(tmp_path: Path) -> None:
+    (tmp_path / "root" / "sub").mkdir(parents=True)
+    (tmp_path / "root" / "sub" / "file").write_bytes(b"inside")
+    (tmp_path / "outside").write_bytes(b"outside")
+    root = tmp_path / "root"
+    (root / "link").symlink_to(tmp_path / "outside")
+    (root / "folder").symlink_to(root / "sub")
+    os.mkfifo(root / "fifo")
+    fd = safe_read.open_inside(root, "sub/file")
+    assert os.read(fd, 99) == b"inside"
+    os.close(fd)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for name in ("link", "folder/file", "fifo", "sub", "../outside", "sub/../sub/file", "/etc/passwd", "",
+                 "sub//file", "none", "a\0b", "\ud800", "sub/file/x", "x" * 5000):  # fmt: skip
+        with pytest.raises(OSError):
+            os.close(safe_read.open_inside(root, name))
+    assert len(list(Path("/proc/self/fd").iterdir())) == before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 import re
@@ -47,29 +48,11 @@ def test_what_is_no_text() -> None:
     assert terminal.OutputDecoder()(b"\xff\x00", final=True) == "\ufffd\\x00"
 
 
-def test_columns() -> None:
-    red = "\x1b[31mfailed\x1b[0m"
-    lines = terminal.format_table(
-        ["NAME", "STATE", "EMPTY", "ABOUT"], [["a", red, "", "x"], ["long", "ok", "", ""]]
-    )
-    assert [re.sub(r"\x1b\[\d+m", "", line) for line in lines] == [
-        "NAME  STATE   ABOUT",
-        "a     failed  x",
-        "long  ok",
-    ]
-    assert terminal.format_table(["NAME"], []) == []
-
-
 def test_paths_as_a_person_would_type_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert terminal.format_path(tmp_path / "runs" / "a") == "runs/a"
     assert terminal.format_path(tmp_path.parent) == str(tmp_path.parent)
     assert terminal.format_path(tmp_path) == str(tmp_path)
-
-
-def test_a_cell_stays_in_its_line_and_moves_no_cursor() -> None:
-    lines = terminal.format_table(["NAME", "VALUE"], [["a\nb", "1"], ["\x1b[2Jc\td", "\x1b[32m2\x1b[0m"]])
-    assert lines == ["NAME         VALUE", "a\\nb         1", "\\x1b[2Jc\\td  \x1b[32m2\x1b[0m"]
 
 
 def test_a_line_is_cut_where_the_terminal_ends() -> None:
@@ -103,13 +86,21 @@ def test_only_the_styles_of_our_own_words_come_through_and_end(text: str, shown:
     assert terminal.escape_line(text) == shown
 
 
-def test_a_cell_that_only_looks_styled_is_escaped() -> None:
-    lines = terminal.format_table(["A"], [["\x1b[31mred"], ["\x1b[8mhidden\x1b[0m"], ["\x1b[32mok\x1b[0m"]])
-    assert lines[1:] == ["\\x1b[31mred", "\\x1b[8mhidden\\x1b[0m", "\x1b[32mok\x1b[0m"]
-
-
 def test_json_has_the_same_values_and_does_nothing_to_a_terminal() -> None:
     values = ["\u009b2J", "\u202eabc", "\u2028", "\x7f", "grüße 日本 😀", "\x1b\\"]
     text = terminal.encode_json(msgspec.json.encode(values))
     assert json.loads(text) == values
     assert "grüße 日本 😀" in text and not set(text) & set("\u009b\u202e\u2028\x7f")
+
+
+def test_wide_characters_take_two_places() -> None:
+    assert terminal.cell_width("\x1b[32m日本\x1b[0m x") == 6
+    assert terminal.truncate("日本語の名前", 7) == "日本語…"
+    assert terminal.truncate("日本語", 6) == "日本語"
+
+
+def test_symbols_that_the_terminal_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert terminal.symbol("…", "...") == "…"
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(io.BytesIO(), encoding="latin-1"))
+    assert terminal.symbol("…", "...") == "..." and terminal.symbol("±", "+-") == "±"
+    assert terminal.truncate("a long line", 8) == "a lon..."

@@ -401,3 +401,19 @@ def test_a_line_that_no_session_writes_is_read_in_pieces_and_dropped(
     with path.open("a") as file:
         file.write('xt": ""}\n{"step": 5}\n')
     assert [row["step"] for row in follower.new_rows()] == [4, 5]
+
+
+def test_the_order_of_the_samples_is_that_of_the_newest_beginning(tmp_path: Path) -> None:
+    assert records.data_order(tmp_path) is None and records.data_order(tmp_path / "none") is None
+    for session, start, order in ((1, 0, "a"), (2, 50, None), (3, 0, "b"), (4, 20, None)):
+        path = tmp_path / f"{session}.jsonl"
+        RecordsWriter(path, session=session, start_step=start, data_order=order).close()
+        assert records.start_step(path) == start
+        assert records.data_order(tmp_path) == ("a" if session < 3 else "b")
+    columns = records.fold(tmp_path)
+    assert columns.torn == 0 and columns.starts == [(1, 0), (2, 50), (3, 0), (4, 20)]
+    for header in (b'{"session":9,"start_step":0}\n', b'{"session":9,"start_step":0,"data_order":[3]}\n'):
+        (tmp_path / "9.jsonl").write_bytes(header)
+        assert records.data_order(tmp_path) is None
+    (tmp_path / "9.jsonl").write_bytes(b'{"step": 3, "data_order": "x"}\n')
+    assert records.data_order(tmp_path) == "b"

@@ -17,6 +17,7 @@ from roost.api.api_call import (
     stream_request,
 )
 from roost.base.strategy import StrategyName
+from roost.operations.comparing.comparison import PackageComparison
 from roost.operations.curves.curve import RecordedCurves
 from roost.operations.devices.devices import DeviceList as Cards
 from roost.operations.lab import LabStatus
@@ -301,6 +302,27 @@ class ClientMethods:
     def follow_log(self, run: str, *, cursor: str = "0", rank: int = 0) -> StreamRequest[LogPiece]:
         """Yields the output of a run as it is printed, until the run ends."""
         return stream_request(f"/runs/{path_segment(run)}/log/follow", LogPiece, cursor=cursor, rank=rank)
+
+    @operation
+    def compare(
+        self,
+        run: Sequence[str],
+        *,
+        metric: Sequence[str] = (),
+        step: int | None = None,
+        diff: bool = False,
+        file: Sequence[str] = (),
+    ) -> ApiRequest[PackageComparison]:
+        """Returns what differs between runs in settings, metrics, code and environment.
+
+        Args:
+            run: The ids of two or more runs.
+            metric: Names or patterns of metrics; without any, all metrics are compared.
+            step: Compare the metrics at this step, too; None: at the last one that all runs have reached.
+            diff: Also return the lines in which the code of two runs differs.
+            file: The lines of these files only, by path or pattern.
+        """
+        return get("/comparison", PackageComparison, run=run, metric=metric, step=step, diff=diff, file=file)
 
     @operation
     def read_records(

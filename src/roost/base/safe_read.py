@@ -45,6 +45,44 @@ def open_fd(path: Path, *, follow_link: bool = True) -> int:
     raise OSError(errno.EINVAL, "is not a regular file", os.fspath(path))
 
 
+def open_inside(root: Path, name: str) -> int:
+    """Opens a regular file below a folder for reading and returns the descriptor. Each folder of the name is
+    opened relative to the one before and no link is followed, so that no process can put one in between.
+
+    Args:
+        root: The folder.
+        name: The path of the file in it, with ``/`` between its parts.
+
+    Raises:
+        OSError: There is no such regular file below the folder.
+    """
+    parts = name.split("/")
+    if any(part in ("", ".", "..") or "\0" in part for part in parts) or not _is_encodable(name):
+        raise FileNotFoundError(errno.ENOENT, "is not the path of a file below the folder", name)
+    fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for part in parts[:-1]:
+            inner = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
+            os.close(fd)
+            fd = inner
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        found = os.open(parts[-1], flags, dir_fd=fd)
+    finally:
+        os.close(fd)
+    if not stat.S_ISREG(os.fstat(found).st_mode):
+        os.close(found)
+        raise FileNotFoundError(errno.ENOENT, "is not a regular file", name)
+    return found
+
+
+def _is_encodable(name: str) -> bool:
+    try:
+        os.fsencode(name)
+    except UnicodeEncodeError:  # a surrogate that is no byte of a file name
+        return False
+    return True
+
+
 def is_locked(path: Path) -> bool | None:
     """Whether a process holds the lock (flock) of a regular file; None if the file or its lock cannot be
     examined."""

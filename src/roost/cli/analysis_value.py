@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from roost.cli import terminal
+from roost.cli import table, terminal
 
 _MAX_LINES = 30
 _MAX_CHARACTERS = 120
@@ -63,7 +63,7 @@ def _list_lines(items: Sequence[Any]) -> list[str]:
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    return [_truncate(line) for line in terminal.format_table(header, rows)]
+    return [_truncate(line) for line in table.format_table(header, rows)]
 
 
 def _is_placeholder(value: Mapping[str, Any]) -> bool:

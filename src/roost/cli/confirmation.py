@@ -1,4 +1,4 @@
-"""The question before a command removes something."""
+"""The question before a command removes something, or starts many runs."""
 
 from __future__ import annotations
 
@@ -10,8 +10,13 @@ from roost.base.errors import UsageError
 from roost.cli import terminal
 
 
-def confirm(question: str, *, yes: bool) -> bool:
+def confirm(question: str, *, yes: bool, refused: str = "nothing was removed") -> bool:
     """Asks on the terminal, and returns the answer; True without a question if ``yes`` was given.
+
+    Args:
+        question: The question, without yes and no.
+        yes: Whether the user has answered it on the command line.
+        refused: What to say if the answer is no.
 
     Raises:
         UsageError: There is no terminal to ask on.
@@ -19,8 +24,8 @@ def confirm(question: str, *, yes: bool) -> bool:
     if yes:
         return True
     if not sys.stdin.isatty():
-        raise UsageError("there is no terminal to ask on, so nothing was removed", fix="add --yes")
+        raise UsageError(f"there is no terminal to ask on, so {refused}", fix="add --yes")
     if click.confirm(terminal.escape_text(question), err=True):
         return True
-    terminal.print_status("nothing was removed")
+    terminal.print_status(refused)
     return False

@@ -11,7 +11,7 @@ import msgspec
 
 from roost.base.text.byte_sizes import format_bytes
 from roost.base.text.word_list import join_names
-from roost.cli import terminal
+from roost.cli import table, terminal
 from roost.operations.reading.determinism_summary import DeterminismSummary
 from roost.operations.reading.show import (
     AnalysisDetails,
@@ -38,7 +38,7 @@ def format_package(shown: PackageDetails, *, is_all: bool = False) -> Iterator[s
     yield from _section("analyses", _analyses(shown.analyses))
     yield from _section("predictions", _predictions(shown.predictions))
     metrics = [[name, f"{value:.6g}"] for name, value in shown.metrics.items()]
-    yield from _section("metrics", terminal.format_table(["NAME", "NEWEST"], metrics)[1:])
+    yield from _section("metrics", table.format_table(["NAME", "NEWEST"], metrics)[1:])
     yield from _section("media", _media(shown))
     hidden = () if is_all else frozenset(shown.defaults)
     settings = [
@@ -46,7 +46,7 @@ def format_package(shown: PackageDetails, *, is_all: bool = False) -> Iterator[s
         for key, value in _flatten_settings(shown.settings, "")
         if key not in hidden
     ]
-    yield from _section("settings", terminal.format_table(["SETTING", "VALUE"], sorted(settings))[1:])
+    yield from _section("settings", table.format_table(["SETTING", "VALUE"], sorted(settings))[1:])
     for title, remarks in _remarks(shown, is_all=is_all):
         yield from _section(title, map(terminal.escape_text, remarks))
     yield ""
@@ -110,7 +110,11 @@ _MAX_STEPS = 8
 
 
 def _lineage_lines(shown: PackageDetails) -> Iterator[str]:
-    """The parent of a fork and that one's ancestors; and the forks of this package."""
+    """The package whose run began again; the parent of a fork and that one's ancestors; the forks."""
+    if shown.rerun_of is not None:
+        code = "its code" if shown.rerun_of["code"] == "package" else "the project's code of that day"
+        source = terminal.format_path(Path(shown.rerun_of["path"]))
+        yield terminal.escape_text(f"rerun of {source} with {code}")
     if shown.parent is not None:
         way = f"forked from {_describe_parent(shown.parent)}"
         way += "".join(f", itself forked from {_describe_parent(one)}" for one in shown.ancestors)
@@ -179,7 +183,7 @@ def _sessions(sessions: Sequence[SessionDetails]) -> list[str]:
         for one in sessions
     ]
     return [
-        *terminal.format_table(header, rows),
+        *table.format_table(header, rows),
         *map(_lost_guard_line, (one for one in sessions if one.guard_lost)),
     ]
 
@@ -236,7 +240,7 @@ def _checkpoints(checkpoints: Sequence[CheckpointDetails], watched: Sequence[str
         ]
         for one in checkpoints
     ]
-    return terminal.format_table(["ID", "STEP", "EPOCH", "REASON", "TRACKS", "SIZE", "METRICS"], rows)
+    return table.format_table(["ID", "STEP", "EPOCH", "REASON", "TRACKS", "SIZE", "METRICS"], rows)
 
 
 def _analyses(analyses: Sequence[AnalysisDetails]) -> list[str]:
@@ -252,7 +256,7 @@ def _analyses(analyses: Sequence[AnalysisDetails]) -> list[str]:
         ]
         for one in analyses
     ]
-    return terminal.format_table(["", "STATE", "SCRIPT", "CHECKPOINT", "STARTED", "TIME", "ABOUT"], rows)
+    return table.format_table(["", "STATE", "SCRIPT", "CHECKPOINT", "STARTED", "TIME", "ABOUT"], rows)
 
 
 def _predictions(predictions: Sequence[PredictionDetails]) -> list[str]:
@@ -267,7 +271,7 @@ def _predictions(predictions: Sequence[PredictionDetails]) -> list[str]:
         ]
         for one in predictions
     ]
-    return terminal.format_table(["", "DATA", "CHECKPOINT", "SAMPLES", "TIME", "VALUES"], rows)
+    return table.format_table(["", "DATA", "CHECKPOINT", "SAMPLES", "TIME", "VALUES"], rows)
 
 
 def _hidden_words(shown: PackageDetails) -> str:

@@ -14,7 +14,7 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, Self
 
@@ -29,9 +29,8 @@ _NOTEBOOK_VARIABLE = "JPY_PARENT_PID"
 """Set in the kernels of Jupyter, Colab, Kaggle and VS Code, not in the terminals that they open."""
 _OWN_STYLE = re.compile(r"\x1b\[(?:0|1|31|32|33|36)m")
 """What `click.style` writes here: bold, and the colours of states and errors."""
-_STYLED_CELL = re.compile(rf"(?:{_OWN_STYLE.pattern})+[^\x1b]*\x1b\[0m")
-_COLUMN_GAP = 2
-"""Spaces between the columns of a table."""
+STYLED_CELL = re.compile(rf"(?:{_OWN_STYLE.pattern})+[^\x1b]*\x1b\[0m")
+"""Text in styles of roost's own words."""
 _STATE_COLOURS = {
     "succeeded": "green",
     "running": "cyan",
@@ -146,9 +145,10 @@ def escape_line(text: str) -> str:
     return "".join([*found, *map(terminal_text.escape_control, parts[len(styles) :])])
 
 
-def format_state(name: str) -> str:
-    """Returns a session's state in its colour; `click.echo` removes the colour where none is allowed."""
-    return click.style(name, fg=_STATE_COLOURS.get(name))
+def format_state(name: str, text: str | None = None) -> str:
+    """Returns the name of a state, or another text about it, in its colour; `click.echo` removes the colour
+    where none is allowed."""
+    return click.style(name if text is None else text, fg=_STATE_COLOURS.get(name))
 
 
 def format_position(checkpoint: Mapping[str, Any]) -> str:
@@ -180,91 +180,47 @@ class OutputDecoder:
         return terminal_text.escape_control(text[:cut], colours=True)
 
 
-def format_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Returns the lines of a table, each column as wide as its widest cell; a column without any text is left
-    out.
-
-    Names and values come from the user's code: line ends and control characters in them are made visible.
-    """
-    # Works on whole columns: ten thousand rows must cost no Python call for a single cell.
-    found: list[Sequence[str]] = [
-        (name, *cells) for name, cells in zip(header, zip(*rows, strict=True), strict=False) if any(cells)
-    ]
-    found = [_escape_cells(column) for column in found]
-    padded = [*map(_pad_cells, found[:-1]), *found[-1:]]
-    return [line.rstrip() for line in map((" " * _COLUMN_GAP).join, zip(*padded, strict=True))]
-
-
-def fit_columns(
-    columns: Mapping[str, Sequence[str]],
-    width: int,
-    *,
-    dropped: Sequence[Sequence[str]],
-    truncated: str,
-    min_truncated: int,
-) -> list[str]:
-    """Returns the names of the columns that fit on a terminal.
-
-    Args:
-        columns: The cells, by column name.
-        width: Characters of a line of the terminal.
-        dropped: Groups of columns that are left out, one group after the other, until the rest fits. A group
-            that then fits beside the rest is shown after all.
-        truncated: The last column, whose cells may be truncated.
-        min_truncated: Characters of the last column that stay visible.
-    """
-    widths = {name: max(map(len, (name, *cells))) + _COLUMN_GAP for name, cells in columns.items()}
-    if truncated in widths:
-        widths[truncated] = min(widths[truncated], min_truncated + _COLUMN_GAP)
-
-    def remaining(groups: Iterable[Sequence[str]]) -> list[str]:
-        hidden = frozenset(name for group in groups for name in group)
-        return [name for name in columns if name not in hidden]
-
-    def fits(groups: Iterable[Sequence[str]]) -> bool:
-        return sum(widths[name] for name in remaining(groups)) - _COLUMN_GAP <= width
-
-    left_out: list[Sequence[str]] = []
-    for group in dropped:
-        if fits(left_out):
-            break
-        left_out.append(group)
-    for group in reversed(left_out.copy()):
-        others = [one for one in left_out if one is not group]
-        if fits(others):
-            left_out = others
-    return remaining(left_out)
-
-
-def _escape_cells(cells: Sequence[str]) -> Sequence[str]:
-    together = "".join(cells)
-    if together.isprintable():
-        return cells
-    return [cell if _STYLED_CELL.fullmatch(cell) else _escape_cell(cell) for cell in cells]
-
-
-def _escape_cell(cell: str) -> str:
-    return escape_text(cell.replace("\n", "\\n").replace("\t", "\\t"))
+def symbol(text: str, ascii_text: str) -> str:
+    """Returns a text that has characters beyond ASCII, or the other one if stdout cannot show it."""
+    try:
+        text.encode(sys.stdout.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return ascii_text
+    return text
 
 
 def truncate(line: str, width: int) -> str:
     """Returns the line truncated to a width, with an ellipsis; colours do not count."""
-    if len(line) <= width or len(click.unstyle(line)) <= width:
+    if len(line) <= width and line.isascii():
         return line
-    kept, free = "", width - 1
+    if cell_width(line) <= width:
+        return line
+    ellipsis = symbol("…", "...")
+    kept, free = "", width - len(ellipsis)
     for index, part in enumerate(_COLOUR_SEQUENCE.split(line)):
         colour = _COLOUR_SEQUENCE.findall(line)[index - 1] if index else ""
-        kept, free = kept + colour + part[:free], max(0, free - len(part))
-    return f"{kept}…"
+        part = crop(part, free)
+        kept, free = kept + colour + part, free - cell_width(part)
+    return f"{kept}{ellipsis}"
 
 
-def _pad_cells(cells: Sequence[str]) -> list[str]:
-    if "\x1b" not in "".join(cells):
-        width = max(map(len, cells))
-        return [cell.ljust(width) for cell in cells]
-    bare = [len(click.unstyle(cell)) for cell in cells]
-    width = max(bare)
-    return [cell + " " * (width - length) for cell, length in zip(cells, bare, strict=True)]
+def cell_width(text: str) -> int:
+    """Returns the places that a text takes on a terminal: a Chinese character takes two, a colour none."""
+    bare = click.unstyle(text) if "\x1b" in text else text
+    if bare.isascii():
+        return len(bare)
+    from rich.cells import cell_len
+
+    return cell_len(bare)
+
+
+def crop(text: str, width: int) -> str:
+    """Returns the beginning of a text that takes at most a width."""
+    if text.isascii():
+        return text[: max(0, width)]
+    while text and cell_width(text) > width:
+        text = text[: max(0, min(len(text) - 1, width))]
+    return text
 
 
 def format_time(seconds: float | None) -> str:

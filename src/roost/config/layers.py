@@ -83,6 +83,24 @@ class Config:
         labels = {".".join(path): self._last_label(path) for path in leaves(self.values)}
         object.__setattr__(self, "provenance", labels)
 
+    @classmethod
+    def of_values(
+        cls, path: Path, values: Values, provenance: Mapping[str, str], contract: Contract
+    ) -> Config:
+        """Returns a config that was merged before, such as that of a package.
+
+        Args:
+            path: The root file of that time; it need not exist.
+            values: Every setting.
+            provenance: The layer that set each dotted key.
+            contract: The contract of the config.
+        """
+        layers: dict[str, Values] = {}
+        for key in leaves(values):
+            label = provenance.get(".".join(key), DEFAULT_LABEL)
+            layers[label] = merge(layers.get(label, {}), nested(key, value_at(values, key)))
+        return cls(path, values, [], tuple(Layer(*one) for one in layers.items()), contract)
+
     def _last_label(self, path: Key) -> str:
         holders = [layer for layer in self.layers if value_at(layer.values, path) is not ABSENT]
         return holders[-1].label_of(path)

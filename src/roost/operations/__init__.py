@@ -9,6 +9,7 @@ listing: to list, search and group packages
 reading: to show and verify packages
 keeping: to label, remove, restore and prune packages
 python_api: packages and runs from Python
+comparing: to compare packages
 curves: to plot and export records
 models: to use the trained weights: analysis, prediction, export
 simulation: to replay the queue on a virtual clock

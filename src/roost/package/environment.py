@@ -45,7 +45,7 @@ _SECRET = re.compile(
 )
 _NAME_OR_VERSION = re.compile(r"^(Name|Version):(.*)$", re.MULTILINE)
 _MAX_DIFF_BYTES = 1 << 20
-_COMPARED = {
+STACK_LABELS = {
     "torch": "torch",
     "cuda": "CUDA",
     "hip": "HIP",
@@ -73,6 +73,7 @@ _COMPARED = {
     "nccl_algorithm": "NCCL_ALGO",
     "nccl_protocol": "NCCL_PROTO",
 }
+"""The names in messages of the fields of a stack that are compared."""
 _OF_SEVERAL_RANKS = ("nccl", "nccl_algorithm", "nccl_protocol")
 
 _SINGLE_RANK = {"ranks": 1, "strategy": "single"}
@@ -244,6 +245,6 @@ def stack_differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[s
     ignored.update(_OF_SEVERAL_RANKS if then["ranks"] == now["ranks"] == 1 else ())
     return [
         f"{words} was {then[key]}, is {now[key]}"
-        for key, words in _COMPARED.items()
+        for key, words in STACK_LABELS.items()
         if key in then and key in now and then[key] != now[key] and key not in ignored
     ]

@@ -55,6 +55,8 @@ class PackageDraft:
     """How the project's folder was found, if that is not obvious; one line each."""
     places: Mapping[str, str] = field(default_factory=dict)
     """See `NamedPaths.places`."""
+    rerun_of: Mapping[str, str] | None = None
+    """The package whose run begins again: its name, its path, and whose code it has; None: a new run."""
 
     def create(
         self,
@@ -93,10 +95,11 @@ class PackageDraft:
                 "kind": self.kind,
                 "command": list(command),
                 "description": self.description,
-                "git": like.request["git"] if like and is_alike else environment.git_state(self.project),
+                "git": like.request.get("git") if like and is_alike else environment.git_state(self.project),
                 "project": project,
                 "created": round(time.time(), 3),
                 **({PLACES: dict(self.places)} if self.places else {}),
+                **({"rerun_of": dict(self.rerun_of)} if self.rerun_of else {}),
             },
             selection=self.selection,
             fill=(lambda folder: PackageFolder(folder).describe(description)) if description else None,

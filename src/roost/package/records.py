@@ -35,13 +35,15 @@ class RecordsWriter:
         path: ``records/<n>.jsonl``; must not exist.
         session: The session's number.
         start_step: The step from which this session continues.
+        data_order: A digest of the order of the training samples; None: unknown.
     """
 
-    def __init__(self, path: Path, *, session: int, start_step: int) -> None:
+    def __init__(self, path: Path, *, session: int, start_step: int, data_order: str | None = None) -> None:
         self._fd = durable.open_append(path)
         self._unwritten: list[bytes] = []
         self._session = session
-        header = {"session": session, "start_step": start_step, "time": round(time.time(), 3)}
+        header: Row = {"session": session, "start_step": start_step, "time": round(time.time(), 3)}
+        header |= {} if data_order is None else {"data_order": data_order}
         try:
             durable.append(self._fd, _encode(header) + b"\n")
         except OSError:
@@ -329,16 +331,36 @@ def first_start(folder: Path) -> int:
 def start_step(path: Path) -> int | None:
     """Returns the step at which a records file begins, by one small read; None if there is no file, or it
     has no header."""
+    found = _first_header(path).get("start_step")
+    return None if found is None else int(found)
+
+
+def data_order(folder: Path) -> str | None:
+    """Returns the digest of the order of the training samples, from the newest session of a ``records``
+    folder that began at step 0; None if it is not known."""
+    try:
+        numbers = [int(name[:-6]) for name in os.listdir(folder) if _FILE.fullmatch(name)]  # noqa: PTH208
+    except OSError:
+        return None
+    for number in sorted(numbers, reverse=True):
+        header = _first_header(folder / f"{number}.jsonl")
+        if header.get("start_step") == 0:
+            found = header.get("data_order")
+            return found if isinstance(found, str) else None
+    return None
+
+
+def _first_header(path: Path) -> Row:
+    """Returns the first line of a records file, if it is a session header; else an empty row."""
     try:
         fd = safe_read.open_fd(path)
     except OSError:
-        return None
+        return {}
     try:
-        line = os.pread(fd, _HEADER_BYTES, 0).partition(b"\n")[0]
+        row = decode_row(os.pread(fd, _HEADER_BYTES, 0).partition(b"\n")[0])
     finally:
         os.close(fd)
-    found = decode_row(line).get("start_step")
-    return None if found is None else int(found)
+    return row if "start_step" in row else {}
 
 
 def visible_rows(rows: Iterable[Row]) -> list[Row]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from roost.base.text.durations import format_duration, format_short_duration
+from roost.base.text.durations import format_age, format_duration, format_short_duration
 
 
 @pytest.mark.parametrize(
@@ -21,3 +21,11 @@ def test_durations(seconds: float | None, shown: str) -> None:
 )
 def test_durations_below_a_second(seconds: float, shown: str) -> None:
     assert format_short_duration(seconds) == shown
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(-3, "now"), (0.2, "now"), (59.9, "59s ago"), (61, "1m ago"), (7200, "2h ago"), (86400 * 40, "40d ago")],
+)
+def test_ages(seconds: float, shown: str) -> None:
+    assert format_age(seconds) == shown

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from roost.cli import terminal
-from roost.cli.commands.devices import _HEADER, _fit, _host_row, _rows
+from roost.cli.commands.devices import _HEADER, _host_row, _lines, _rows
 from roost.operations.devices.devices import CardStatus, ForeignProcess, LeaseOnCard, TaskOnCard
 from roost.operations.devices.host_status import HostStatus
 from tests.cli.programs import roost
@@ -175,8 +174,8 @@ def test_on_a_terminal_no_line_is_broken_within_a_word() -> None:
         (80, [name for name in _HEADER if name not in ("TEMP", "BUSY")]),
         (100, [*_HEADER]),
     ):
-        lines = terminal.format_table(*_fit(rows, width))
+        lines = _lines(rows, width)
         assert lines[0].split() == header and all(len(line) <= width for line in lines)
         assert words <= {word for line in lines for word in line.split()}
         assert [line[0] for line in lines if not line.startswith(" ")] == ["G", "0", "1"]
-    assert terminal.format_table(*_fit(rows, 200)) == terminal.format_table(_HEADER, rows)
+    assert _lines(rows, 200) == _lines(rows, None)

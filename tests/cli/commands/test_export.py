@@ -100,3 +100,19 @@ def test_what_is_refused(
     assert said.returncode == code and says in said.stderr, said.stderr
     assert said.stderr.count("\n") == 1 and list(tmp_path.iterdir()) == []
     messages.check(said.stderr.replace(str(made.path), "<package>"))
+
+
+def test_several_packages(made: PackageFolder, tmp_path: Path, messages: Messages) -> None:
+    for name in ("one", "two"):
+        shutil.copytree(made.path, tmp_path / "runs" / name, symlinks=True)
+    said = roost("export", "runs/*", "--records", "csv", "-o", "curves", cwd=tmp_path)
+    assert (said.returncode, said.stdout) == (0, "curves/one.csv\ncurves/two.csv\n"), said.stderr
+    said = roost("export", "valid/loss<9", "--weights", "pt", "--json", cwd=tmp_path)
+    paths = [tmp_path / "runs" / name / "exports" / "weights.pt" for name in ("one", "two")]
+    assert [one["path"] for one in json.loads(said.stdout)] == list(map(str, paths))
+    assert all(path.is_file() for path in paths)
+    (tmp_path / "a_file").touch()
+    for options in (("--weights", "net.pt"), ("--records", "csv", "-o", "a_file")):
+        said = roost("export", "runs/*", *options, cwd=tmp_path)
+        assert said.returncode == 2 and not said.stdout
+        messages.check(said.stderr)

@@ -10,6 +10,7 @@ import click
 import pytest
 
 from roost.lab.queue import task_file
+from roost.package import labels
 from tests.cli.programs import Terminal, roost
 from tests.lab import queued
 from tests.messages import Messages
@@ -48,19 +49,20 @@ def shown(folder: Path, width: int) -> list[str]:
 @pytest.mark.parametrize(
     ("width", "names"),
     [
-        (123, "NAME STATE STEP EPOCH METRIC LAST BEST STARTED TIME SESSIONS ABOUT"),
-        (122, "NAME STATE STEP METRIC LAST BEST STARTED TIME SESSIONS ABOUT"),
-        (115, "NAME STATE STEP EPOCH METRIC LAST BEST STARTED TIME ABOUT"),
-        (105, "NAME STATE STEP EPOCH METRIC LAST BEST TIME SESSIONS ABOUT"),
+        (130, "NAME STATE STEP EPOCH METRIC LAST BEST STARTED TIME SESSIONS ABOUT"),
+        (113, "NAME STATE STEP METRIC LAST BEST STARTED TIME SESSIONS ABOUT"),
+        (106, "NAME STATE STEP EPOCH METRIC LAST BEST STARTED TIME ABOUT"),
+        (96, "NAME STATE STEP EPOCH METRIC LAST BEST TIME ABOUT"),
         (87, "NAME STATE STEP METRIC LAST TIME ABOUT"),
         (81, "NAME STATE STEP METRIC LAST BEST ABOUT"),
-        (73, "NAME STATE STEP EPOCH TIME ABOUT"),
+        (72, "NAME STATE STEP EPOCH TIME ABOUT"),
     ],
 )
 def test_columns_go_where_the_terminal_is_narrow(tmp_path: Path, width: int, names: str) -> None:
     package(tmp_path / "runs", "2026-07-01_12-00-00_481", state="failed", error="the disk is full")
     header, row = shown(tmp_path / "runs", width)
     assert header.split() == names.split()
+    assert ("STARTED" in names) == bool(re.search(r" (now|\d+s ago) ", row))
     assert row.endswith("the disk is full") and len(row) <= width
 
 
@@ -215,3 +217,18 @@ def test_several_folders_and_all_that_are_known(tmp_path: Path) -> None:
     assert [row.split()[0] for row in rows] == ["one/same"]
     said = roost("ls", "one", "--all", cwd=tmp_path)
     assert said.returncode == 2 and "--all" in said.stderr
+
+
+def test_tags_a_star_and_a_note(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs", "one", checkpoints=False)
+    package(tmp_path / "runs", "two", checkpoints=False)
+    labels.add_tags(made.path, ["baseline", "lr"])
+    labels.set_starred(made.path, True)
+    labels.set_note(made.path, "kept for\n\x1b[2Jthe paper")
+    header, first, second = roost("ls", cwd=tmp_path).stdout.splitlines()
+    cells = dict(zip(re.split(" {2,}", header), re.split(" {2,}", first), strict=True))
+    assert cells["TAGS"] == "★ baseline, lr" and "★" not in second
+    assert cells["ABOUT"].endswith("; kept for \\x1b[2Jthe paper")
+    assert roost("ls", cwd=tmp_path, PYTHONIOENCODING="ascii").stdout.count("* baseline") == 1
+    _, row = roost("ls", "tag:lr", "--columns", "tags", cwd=tmp_path).stdout.splitlines()
+    assert row.endswith("baseline, lr")

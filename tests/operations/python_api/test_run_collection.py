@@ -168,3 +168,13 @@ def test_the_tables_of_one_run(tmp_path: Path) -> None:
     assert frame["test/loss"].isna().tolist() == [True, True, False]
     table = run.to_arrow()
     assert table["test/loss"].to_pylist() == [None, None, 0.7] and table["step"].to_pylist() == [10, 20, 30]
+
+
+def test_runs_are_compared(tmp_path: Path) -> None:
+    for number, name in enumerate("ab"):
+        package(tmp_path / "runs", name, values={**VALUES, "seed": number}, checkpoints=False)
+    found = roost.runs(tmp_path / "runs").compare(metrics=["valid/*"], step=20)
+    assert [one.name for one in found.settings] == ["seed"] and found.relation.only_seed
+    assert [(one.name, one.at) for one in found.metrics] == [("valid/loss", [0.5, 0.5])]
+    with pytest.raises(UsageError):
+        roost.runs(tmp_path / "runs")[:1].compare()

@@ -130,6 +130,22 @@ def test_a_package_without_the_lab_is_stopped_as_ever(lab: Lab) -> None:
     assert [one.package.resolve() for one in stop_all(["cc"])] == [named]
 
 
+def test_of_what_a_pattern_or_a_query_names_those_that_run_or_wait(lab: Lab, messages: Messages) -> None:
+    first, second, other = queued(lab), queued(lab), queued(lab)
+    folder = Path(first.package).parent
+    package(folder, "over", state="succeeded")
+    assert ended(list(stop_all([str(folder), f"name={Path(first.package).name}"]))).keys() == {first.id}
+    pattern = f"{folder}/[!o]*{Path(second.package).name[-3:]}"
+    assert ended(list(stop_all([pattern]))).keys() == {second.id}
+    assert lab.one(other.id).state == PENDING
+    for words in ([f"{folder}/ov*"], [str(folder), "status:succeeded"]):
+        with pytest.raises(NotFound) as caught:
+            list(stop_all(words))
+        messages.check(str(caught.value).replace(str(folder), "<folder>"))
+    with pytest.raises(NotFound):
+        list(stop_all(["nothing"]))
+
+
 def test_held_back_until_it_is_released(lab: Lab) -> None:
     task = queued(lab, "true")
     ((held,), _) = change([task.id], held=True)  # which wakes the daemon, or starts it

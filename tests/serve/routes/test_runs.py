@@ -6,7 +6,7 @@ import pytest
 
 from roost.operations.lifecycle.new_project import new_project
 from roost.serve.routes.served_packages import run_id
-from tests.operations.packages import package, publish
+from tests.operations.packages import ROWS, package, publish
 from tests.serve.servers import RUN, Server
 
 
@@ -127,3 +127,25 @@ def test_a_run_is_labelled_and_found_by_it(server: Server, folder: Path) -> None
     for wrong in ({"add_tags": ["a b"]}, {"note": "x" * 70_000}, {"add_tags": [f"t{n}" for n in range(101)]}):
         assert server.ask("POST", path, wrong).status in (400, 422)
     assert server.ask("POST", path, {}).json == changed
+
+
+def test_runs_are_compared(server: Server) -> None:
+    first = package(server.root, "first", checkpoints=False)
+    rows = [*ROWS[:2], {**ROWS[2], "valid/loss": 0.25}]
+    second = package(server.root, "second", checkpoints=False, rows=rows)
+    runs = [run_id(first.path), run_id(second.path)]
+    path = f"/comparison?run={runs[0]}&run={runs[1]}"
+    found = server.get(f"{path}&metric=valid/*&step=20&diff=true")
+    assert [one["summary"]["name"] for one in found["runs"]] == ["first", "second"]
+    (metric,) = found["metrics"]
+    assert (metric["name"], metric["last"], metric["at"]) == ("valid/loss", [0.75, 0.25], [0.5, 0.5])
+    assert (found["curves"]["step"], found["code"]["files"]) == (30, [])
+    for query, status in (
+        (f"/comparison?run={runs[0]}", 422),  # its parent may be anywhere on this machine
+        (f"/comparison?run={runs[0]}&run={runs[0]}", 400),
+        (f"/comparison?run={runs[0]}&run={RUN}", 404),
+        (f"{path}&metric=none", 404),
+        (f"{path}&file=none.py", 404),
+        (f"{path}&step=-1", 422),
+    ):
+        assert server.ask("GET", query).status == status, query

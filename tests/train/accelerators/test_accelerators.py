@@ -187,7 +187,7 @@ def test_what_changes_the_bits_of_cuda_is_recorded(monkeypatch: pytest.MonkeyPat
     monkeypatch.delenv("NCCL_PROTO", raising=False)
     cuda = accelerator_of("cuda")
     flags, versions = cuda.numeric_flags(), cuda.versions()
-    assert {*flags, *versions} <= environment._COMPARED.keys()
+    assert {*flags, *versions} <= environment.STACK_LABELS.keys()
     assert (flags["tf32_override"], flags["nccl_algorithm"], flags["nccl_protocol"]) == ("0", "Ring", None)
     before = torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = not before

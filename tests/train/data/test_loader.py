@@ -19,6 +19,8 @@ from roost.train.data.batches import Batch
 from roost.train.data.loader import Loader
 from roost.train.data.plans.batch_plan import BatchPlan
 from roost.train.data.plans.dataset_mixes import CombinedPlan
+from roost.train.data.plans.rank_shards import ShardedPlan
+from roost.train.data.stream import Stream
 from roost.train.step import seeding
 from tests.messages import Messages
 from tests.train.data.pools import gone, linux, pids
@@ -371,3 +373,24 @@ def test_of_several_sets_only_the_parts_that_hold_something_count() -> None:
     plan = CombinedPlan({"a": BatchPlan(26, 4), "b": BatchPlan(26, 3)})
     (batch,) = take(Loader({"a": Still(), "b": Still()}, plan=plan, collate=collate).epochs(), 1)
     assert batch.num_samples == 4 and batch.value["b"] is None and len(batch.value["a"]) == 4
+
+
+def test_the_digest_of_the_order_says_which_samples_come_in_which_batches() -> None:
+    def digest(num_samples: int = 20, batch_size: int = 4, **plan: Any) -> str | None:
+        return Loader(
+            list(range(num_samples)), plan=BatchPlan(num_samples, batch_size, **plan)
+        ).order_digest()
+
+    assert digest() == digest() and digest(seed=1) != digest()
+    assert len({digest(), digest(num_samples=21), digest(batch_size=5), digest(shuffle=False)}) == 4
+    assert digest(10_000, 4) != digest(10_001, 4, seed=0)
+    plan = BatchPlan(20, 4)
+    shards = [Loader(list(range(20)), plan=ShardedPlan(plan, rank, 2)).order_digest() for rank in (0, 1)]
+    assert shards == [digest(), digest()]
+    mixed = CombinedPlan({"a": plan, "b": BatchPlan(20, 4, seed=7)})
+    two = Loader({"a": list(range(20)), "b": list(range(20))}, plan=mixed)
+    assert two.order_digest() not in (None, digest())
+
+
+def test_batches_without_indices_have_no_digest() -> None:
+    assert Stream([1, 2, 3], batch_size=2).order_digest() is None

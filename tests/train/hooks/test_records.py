@@ -187,6 +187,8 @@ def test_sessions_have_files_of_their_own_and_fold(tmp_path: Path) -> None:
     make(folder, "2", Save("100"), StopAt(5), checkpoints=Checkpoints(checkpoints)).fit()
     make(folder, "2", Save("100"), checkpoints=Checkpoints(checkpoints)).fit()
     assert [lines(folder, n)[0]["start_step"] for n in (1, 2)] == [0, 5]
+    assert [lines(folder, n)[0].get("data_order") for n in (1, 2)] == [records.data_order(folder), None]
+    assert records.data_order(folder) is not None
     assert [row["step"] for row in records.fold(folder).rows] == [2, 4, 6, 8]
     given = Records(folder, "2", session=9)
     plain(built(MLP), Still(), [given], until=2).fit()

@@ -19,3 +19,12 @@ def format_duration(seconds: float | None) -> str:
 def format_short_duration(seconds: float) -> str:
     """As `format_duration`, but below one second in milliseconds: ``3.14 ms``."""
     return f"{seconds * 1000:.3g} ms" if seconds < 0.9995 else format_duration(seconds)
+
+
+def format_age(seconds: float) -> str:
+    """Returns how long ago something was, in its largest unit: ``now``, ``40s ago``, ``5m ago``, ``3h ago``,
+    ``12d ago``."""
+    for name, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
+        if seconds >= size:
+            return f"{int(seconds // size)}{name} ago"
+    return "now"

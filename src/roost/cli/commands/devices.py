@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import re
-import shutil
-import sys
-import textwrap
 from collections.abc import Iterator, Sequence
-from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -16,14 +12,16 @@ from roost.base.errors import UsageError
 from roost.base.text.byte_sizes import format_memory, parse_memory
 from roost.base.text.counts import format_cores
 from roost.base.text.timestamps import format_clock
-from roost.cli import terminal
+from roost.cli import table, terminal
+from roost.cli.table import Narrowing, TableColumn
 
 if TYPE_CHECKING:
     from roost.operations.devices.devices import CardStatus
     from roost.operations.devices.host_status import HostStatus
 
 _HEADER = ("GPU", "MODEL", "USED", "OF", "BUSY", "TEMP", "STATE", "WHO")
-_MIN_WRAPPED = 40
+_SHORTENED: dict[str, tuple[int, Literal["wrapped"]]] = {"STATE": (10, "wrapped"), "WHO": (10, "wrapped")}
+_MIN_WRAPPED = 38
 """Characters that the last two columns have together, if they need so many, before others are left out."""
 
 
@@ -140,8 +138,7 @@ def command(
         terminal.print_json(shown)
         return 0
     rows = [*(row for card in shown.cards for row in _rows(card)), _host_row(shown.host)]
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    for line in terminal.format_table(*((_HEADER, rows) if width is None else _fit(rows, width))):
+    for line in _lines(rows, table.terminal_width()):
         click.echo(line)
     for_tasks = _format_host(shown.host.cores, shown.host.memory_mb)
     if not shown.cards:
@@ -155,30 +152,15 @@ def command(
     return 0
 
 
-def _fit(rows: Sequence[Sequence[str]], width: int) -> tuple[Sequence[str], list[list[str]]]:
-    """Returns header and rows for a terminal: STATE and WHO are continued in further rows, so that no line is
-    broken within a word; TEMP and BUSY are left out where these two would be too narrow."""
-    columns = dict(zip(_HEADER, zip(*rows, strict=True), strict=True))
-    states, users = columns.pop("STATE"), columns.pop("WHO")
-    wanted = min(_MIN_WRAPPED, sum(max(map(len, column)) for column in (states, users)))
-    for dropped in ("TEMP", "BUSY", ""):
-        free = width - sum(max(map(len, (name, *cells))) + 2 for name, cells in columns.items() if any(cells))
-        if free >= wanted or not dropped:
-            break
-        del columns[dropped]
-    free = max(free, _MIN_WRAPPED // 2)
-    state_width = min(max(map(len, states)), free // 3 if any(users) else free)
-    user_width = free - (state_width + 2 if state_width else 0)
-    fitted = []
-    for *cells, state, user in zip(*columns.values(), states, users, strict=True):
-        for line in zip_longest(_wrap(state, state_width), _wrap(user, user_width), fillvalue=""):
-            fitted.append([*cells, *line])
-            cells = [""] * len(columns)
-    return (*columns, "STATE", "WHO"), fitted
-
-
-def _wrap(text: str, width: int) -> list[str]:
-    return textwrap.wrap(text, width, break_on_hyphens=False) if text else [""]
+def _lines(rows: Sequence[Sequence[str]], width: int | None) -> list[str]:
+    """Returns the lines of the table. On a terminal STATE and WHO continue in further lines, so that no line
+    is broken within a word; TEMP and BUSY are left out where these two would be too narrow."""
+    columns = zip(_HEADER, zip(*rows, strict=True), strict=True)
+    return table.format_columns(
+        [TableColumn(name, cells, *_SHORTENED.get(name, ())) for name, cells in columns],
+        width,
+        narrowing=[Narrowing(_MIN_WRAPPED, (("TEMP",), ("BUSY",)))],
+    )
 
 
 def _rows(card: CardStatus) -> Iterator[list[str]]:

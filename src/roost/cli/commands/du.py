@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from roost.cli import terminal
+from roost.cli import table, terminal
 
 
 @click.command("du")
@@ -38,7 +38,7 @@ def command(words: tuple[str, ...], as_json: bool) -> int:
         for one in found.packages
     ]
     header = ("NAME", "TOTAL", "CHECKPOINTS", "RECORDS", "MEDIA", "CODE", "OTHER", "PRUNE")
-    for line in terminal.format_table(header, rows):
+    for line in table.format_table(header, rows):
         click.echo(line)
     prunable = format_bytes(sum(one.prunable for one in found.packages))
     trash = f"; trash {format_bytes(found.trash)}, `roost gc --all` deletes it" if found.trash else ""

@@ -7,13 +7,15 @@ import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from roost.base.errors import NotFound, UsageError
 from roost.base.text.byte_sizes import format_bytes
-from roost.cli import terminal
+from roost.base.text.durations import format_age
+from roost.cli import table, terminal
+from roost.cli.table import Narrowing, TableColumn
 
 if TYPE_CHECKING:
     from roost.operations.listing.package_row import PackageSummary
@@ -22,24 +24,18 @@ if TYPE_CHECKING:
 
 _HEADER = (
     "NAME", "STATE", "STEP", "EPOCH", "METRIC", "LAST", "BEST", "STARTED", "TIME", "SESSIONS",
-    "FROM", "ABOUT",
+    "FROM", "TAGS", "ABOUT",
 )  # fmt: skip
 _MAX_ABOUT = 60
 _MAX_CELL = 24
 """Characters of a setting."""
-_DROPPED_COLUMNS = (
-    ("EPOCH",),
-    ("SESSIONS",),
-    ("FROM",),
-    ("STARTED",),
-    ("BEST",),
-    ("TIME",),
-)
+_LEFT_OUT = (("EPOCH",), ("SESSIONS",), ("FROM",), ("STARTED",), ("BEST",), ("TIME",), ("TAGS",))
 """Columns that are left out on a narrow terminal, in this order, until the rest fits; after them settings,
-the last one first, then `_LAST_DROPPED`."""
-_LAST_DROPPED = (("METRIC", "LAST", "BEST"),)
+the last one first, then `_LAST_LEFT_OUT`."""
+_LAST_LEFT_OUT = (("METRIC", "LAST", "BEST"),)
 _MIN_ABOUT = 16
-"""Characters of the last column that stay visible when it is truncated."""
+"""Characters of the last column that stay visible when it is shortened."""
+_BAR_CHARACTERS = 10
 _LINES_BESIDE_ROWS = 4
 """Lines of a screen that are no rows: the header, the number of packages left out, the next prompt."""
 
@@ -75,9 +71,10 @@ def command(
     without a value do not match, and are sorted last. Put < and > into quotes.
 
     Settings in which the packages differ, and keys of the query, are columns. FROM is the parent of a fork,
-    and the step. ABOUT is the description, with early stop or time limit if that ended the run, or the last
-    error of a failed run. On a narrow terminal columns are left out. Below the table of a sweep are mean and
-    standard deviation over the succeeded runs that differ only in their seed.
+    and the step. TAGS begin with a star if the package is starred. ABOUT is the description and the note,
+    with early stop or time limit if that ended the run, or the last error of a failed run. On a narrow
+    terminal columns are left out. Below the table of a sweep are mean and standard deviation over the
+    succeeded runs that differ only in their seed.
 
     --group-by seed shows that for any packages, --group-by sweep for whole sweeps, --group-by lr for equal
     values of a key. Groups are sorted by the means of the first sort key.
@@ -127,7 +124,7 @@ def command(
     if not found.packages:
         _report_none(given, query)
         return 0
-    lines = _table(found, show_folders=len(given) > 1, chosen=columns is not None)
+    lines = _lines(found, show_folders=len(given) > 1, chosen=columns is not None)
     if any(row.sweep for row in found.rows) and columns is None:
         lines += _groups_below(given, query)
     sys.stdout.write("\n".join(lines) + "\n")
@@ -168,7 +165,7 @@ def _report_none(directories: Sequence[Path | None], query: str) -> None:
     terminal.print_status(f"no packages in {where}" + (f" match {query}" if query else ""))
 
 
-def _table(found: RunListing, *, show_folders: bool, chosen: bool) -> list[str]:
+def _lines(found: RunListing, *, show_folders: bool, chosen: bool) -> list[str]:
     """Returns the lines of the table.
 
     Args:
@@ -180,25 +177,24 @@ def _table(found: RunListing, *, show_folders: bool, chosen: bool) -> list[str]:
     every: dict[str, Sequence[str]] = dict(zip(_HEADER, zip(*cells, strict=True), strict=True))
     if show_folders:
         every["NAME"] = [terminal.format_path(one.folder / one.name) for one in found.packages]
+    if terminal.allows_colours(sys.stdout):
+        every["STATE"] = tuple(map(terminal.format_state, every["STATE"]))
     added = {f"'{name}'" if name in every else name: [_cell(name, value) for value in values]
              for name, values in found.columns.items()}  # fmt: skip
-    first = {name: every.pop(name) for name in ("NAME", "STATE")}
-    columns = {**first, **added, **({} if chosen else {name: one for name, one in every.items() if any(one)})}
-    width = _terminal_width()
-    names = list(columns)
-    if width is not None:
-        settings = tuple((name,) for name in reversed(added))
-        names = terminal.fit_columns(
-            columns,
-            width,
-            dropped=(*_DROPPED_COLUMNS, *settings, *_LAST_DROPPED),
-            truncated="ABOUT",
-            min_truncated=_MIN_ABOUT,
-        )
-    if terminal.allows_colours(sys.stdout):
-        columns["STATE"] = tuple(map(terminal.format_state, columns["STATE"]))
-    lines = terminal.format_table(names, zip(*(columns[name] for name in names), strict=True))
-    return _truncate(lines, width)
+    columns = {name: every.pop(name) for name in ("NAME", "STATE")} | added | ({} if chosen else every)
+    width = table.terminal_width()
+    half = (width or 0) // 2
+    shortened: dict[str, tuple[int, Literal["end", "middle"]]] = {
+        "NAME": (half, "middle"),
+        "ABOUT": (_MIN_ABOUT, "end"),
+    }
+    settings = [(name,) for name in reversed(added)]
+    visible = min(half, max(map(len, columns["NAME"]))) + _MIN_ABOUT
+    return table.format_columns(
+        [TableColumn(name, one, *shortened.get(name, ())) for name, one in columns.items()],
+        width,
+        narrowing=[Narrowing(visible, (*_LEFT_OUT, *settings, *_LAST_LEFT_OUT))],
+    )
 
 
 def _cell(name: str, value: Any) -> str:
@@ -210,8 +206,10 @@ def _cell(name: str, value: Any) -> str:
         return format_bytes(value)
     if name == "started":
         return terminal.format_time(value)
+    if isinstance(value, list):
+        value = ", ".join(map(str, value))
     text = terminal.format_number(value) if isinstance(value, float) else str(value)
-    return text if len(text) <= _MAX_CELL else text[: _MAX_CELL - 1] + "…"
+    return terminal.truncate(text, _MAX_CELL)
 
 
 def _print_groups(
@@ -243,7 +241,7 @@ def _group_table(title: str, groups: Sequence[RunGroup]) -> list[str]:
     cells = [
         [
             _format_values(one.values),
-            f"{one.succeeded}" if one.succeeded == one.runs else f"{one.succeeded} of {one.runs}",
+            _format_count(one),
             one.metric or "",
             _format_mean_std(one.last),
             _format_mean_std(one.best),
@@ -251,8 +249,24 @@ def _group_table(title: str, groups: Sequence[RunGroup]) -> list[str]:
         ]
         for one in groups
     ]
-    lines = terminal.format_table((title, "RUNS", "METRIC", "LAST", "BEST", "FIRST"), cells)
-    return _truncate(lines, _terminal_width())
+    columns = zip((title, "RUNS", "METRIC", "LAST", "BEST", "FIRST"), zip(*cells, strict=True), strict=True)
+    return table.format_columns(
+        [
+            TableColumn(name, one, *((_MIN_ABOUT, "middle") if name in (title, "FIRST") else ()))
+            for name, one in columns
+        ],
+        table.terminal_width(),
+        narrowing=[Narrowing(4 * _MIN_ABOUT, (("FIRST",), ("BEST",), ("METRIC",)))],
+    )
+
+
+def _format_count(group: RunGroup) -> str:
+    """Returns the number of runs; if not all succeeded how many did, on a terminal with a bar."""
+    if group.succeeded == group.runs:
+        return str(group.runs)
+    text = f"{group.succeeded} of {group.runs}"
+    bar = table.format_bar(group.succeeded / group.runs, _BAR_CHARACTERS)
+    return f"{bar} {text}" if sys.stdout.isatty() else text
 
 
 def _format_values(values: Mapping[str, Any]) -> str:
@@ -263,20 +277,11 @@ def _format_values(values: Mapping[str, Any]) -> str:
     return " ".join(f"{name}={_cell(name, value)}" for name, value in values.items()) or "all"
 
 
-def _terminal_width() -> int | None:
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-
-
-def _truncate(lines: list[str], width: int | None) -> list[str]:
-    """Truncates lines, as a line that wraps makes a table unreadable; --json has everything."""
-    return lines if width is None else [terminal.truncate(line, width) for line in lines]
-
-
 def _format_mean_std(values: MeanStd | None) -> str:
     if values is None:
         return ""
     mean = terminal.format_number(values.mean)
-    return mean if values.count == 1 else f"{mean} ± {values.std:.2g}"
+    return mean if values.count == 1 else f"{mean} {terminal.symbol('±', '+-')} {values.std:.2g}"
 
 
 def _cells(row: PackageSummary) -> list[str]:
@@ -290,15 +295,30 @@ def _cells(row: PackageSummary) -> list[str]:
         row.metric or "",
         number(row.last),
         number(row.best),
-        "" if row.started is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(row.started)),
+        _format_started(row.started),
         terminal.format_duration(row.seconds),
         str(row.sessions),
         "" if row.parent is None else f"{row.parent}@{row.parent_step}",
+        _format_tags(row),
         _about(row),
     ]
 
 
+def _format_started(seconds: float | None) -> str:
+    """Returns on a terminal how long ago it was, elsewhere the date and time."""
+    if seconds is None:
+        return ""
+    if sys.stdout.isatty():
+        return format_age(time.time() - seconds)
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
+
+
+def _format_tags(row: PackageSummary) -> str:
+    star = [terminal.symbol("★", "*")] if row.starred else []
+    return terminal.truncate(" ".join([*star, ", ".join(row.tags)]).strip(), _MAX_CELL)
+
+
 def _about(row: PackageSummary) -> str:
-    text = row.error or "; ".join(filter(None, (row.reason, row.description)))
+    text = row.error or "; ".join(filter(None, (row.reason, row.description, row.note)))
     line = text if text.isprintable() else terminal.escape_text(" ".join(text.split()))
-    return line if len(line) <= _MAX_ABOUT else line[: _MAX_ABOUT - 1] + "…"
+    return terminal.truncate(line, _MAX_ABOUT)

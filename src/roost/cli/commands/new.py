@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from roost.base.errors import UsageError
-from roost.cli import terminal
+from roost.cli import table, terminal
 from roost.operations.lifecycle.new_project import TEMPLATES, new_project, no_plugins
 
 _TEMPLATE_HELP = "; ".join(f"{name}: {words}" for name, words in TEMPLATES.items())
@@ -63,6 +63,4 @@ def _short_tree(files: Sequence[str]) -> list[str]:
     for file in files:
         folder, _, name = file.rpartition("/")
         folders.setdefault(f"{folder}/" if folder else name, []).append(name if folder else "")
-    return terminal.format_table(["", ""], [(folder, " ".join(names)) for folder, names in folders.items()])[
-        1:
-    ]
+    return table.format_table(["", ""], [(folder, " ".join(names)) for folder, names in folders.items()])[1:]

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from roost.base.errors import NotFound
-from roost.cli import terminal
+from roost.cli import table, terminal
 
 
 @click.command("notices")
@@ -44,7 +44,7 @@ def command(test: bool, as_json: bool) -> int:
         f"{terminal.format_path(Path(found.file))}: {', '.join(found.events) or 'no events'}{least}"
     )
     rows = [(one.name, one.kind, one.place, _test_result(one.why_not)) for one in found.receivers]
-    for line in terminal.format_table(("NAME", "KIND", "WHERE", "TEST"), rows) if rows else ():
+    for line in table.format_table(("NAME", "KIND", "WHERE", "TEST"), rows) if rows else ():
         click.echo(line)
     return code
 

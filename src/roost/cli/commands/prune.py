@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from roost.cli import terminal
+from roost.cli import table, terminal
 
 
 @click.command("prune")
@@ -50,7 +50,7 @@ def command(
         )
         for one in planned
     ]
-    for line in terminal.format_table(("NAME", "REMOVED", "WEIGHTS ONLY", "SIZE"), rows):
+    for line in table.format_table(("NAME", "REMOVED", "WEIGHTS ONLY", "SIZE"), rows):
         click.echo(line)
     total = format_bytes(sum(one.num_bytes for one in planned))
     if dry_run:

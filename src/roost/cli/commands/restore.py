@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from roost.cli import terminal
+from roost.cli import table, terminal
 
 
 @click.command("restore")
@@ -45,6 +45,6 @@ def command(words: tuple[str, ...], as_json: bool) -> int:
         )
         for one in found
     ]
-    for line in terminal.format_table(("NAME", "REMOVED", "SIZE", "PATH"), rows):
+    for line in table.format_table(("NAME", "REMOVED", "SIZE", "PATH"), rows):
         click.echo(line)
     return 0

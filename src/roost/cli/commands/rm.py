@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from roost.cli import terminal
+from roost.cli import table, terminal
 
 
 @click.command("rm")
@@ -38,7 +38,7 @@ def command(words: tuple[str, ...], yes: bool) -> int:
         )
         for one in found
     ]
-    for line in terminal.format_table(("NAME", "STATE", "SIZE", "TAGS", "LAST"), rows):
+    for line in table.format_table(("NAME", "STATE", "SIZE", "TAGS", "LAST"), rows):
         click.echo(line)
     count = "1 package" if len(found) == 1 else f"{len(found)} packages"
     total = f"{count}, {format_bytes(sum(one.num_bytes for one in found))}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from roost.base.errors import UsageError
-from roost.cli import terminal
+from roost.cli import table, terminal
 
 if TYPE_CHECKING:
     from roost.operations.simulation.simulate import SimulatedTask, SimulationResult
@@ -96,7 +96,7 @@ def _result_lines(shown: SimulationResult) -> Iterator[str]:
         for one in shown.users
     ]
     header = ["USER", "TASKS", "WAIT P50", "P95", "MAX", "GPU HOURS", "SHARE"]
-    yield from terminal.format_table(header, rows)
+    yield from table.format_table(header, rows)
     if shown.longest is not None:
         yield ""
         yield f"longest wait: {_describe_task(shown.longest)}"

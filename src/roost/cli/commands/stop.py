@@ -16,19 +16,22 @@ _REPORT_SECONDS = 5.0
 
 
 @click.command("stop")
-@click.argument("named", nargs=-1, required=True, metavar="PACKAGE|TASK...")
+@click.argument("named", nargs=-1, required=True, metavar="PACKAGE|TASK|QUERY...")
 @click.option("--now", is_flag=True, help="End at once, without saving.")
 def command(named: tuple[str, ...], now: bool) -> int:
     """Saves and stops runs or tasks at the end of their current step, and waits until they have ended.
 
-    A package is given by its path; a task by its id, the beginning of its id, or its name; a sweep by its id
-    or name. A pending task is taken from the queue. Ctrl-C ends the waiting, not the stopping. If a package
-    does not run, the exit code is 0.
+    A package is given by its path; a task by its id, the beginning of its id, or its name; a sweep by its
+    id or name; several also by a pattern in quotes, or by a query as for roost ls: of these, those that run
+    or wait are stopped. A pending task is taken from the queue. Ctrl-C ends the waiting, not the stopping.
+    If a package does not run, the exit code is 0.
 
     \b
     roost stop runs/NAME
     roost stop runs/NAME --now
     roost stop 01m7ybz8bp 01m7ybz8c4       # tasks, as `roost tasks` shows them
+    roost stop 'runs/try-*'
+    roost stop 'lr>0.1 status:running'
     """
     return stop_and_report(named, now=now)
 

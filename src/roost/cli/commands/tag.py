@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from roost.base.errors import UsageError
-from roost.cli import terminal
+from roost.cli import table, terminal
 
 
 @click.command("tag")
@@ -44,6 +44,6 @@ def command(words: tuple[str, ...], remove: bool) -> int:
     if not rows:
         terminal.print_status("no package here has a tag")
         return 0
-    for line in terminal.format_table(("TAG", "PACKAGES"), rows):
+    for line in table.format_table(("TAG", "PACKAGES"), rows):
         click.echo(line)
     return 0

@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
 from roost.base.text.byte_sizes import format_memory
 from roost.base.text.counts import format_cores
-from roost.cli import terminal
+from roost.cli import table, terminal
+from roost.cli.table import Narrowing, TableColumn
 
 if TYPE_CHECKING:
     from roost.operations.queue.list_tasks import Sweep, TaskRow
 
 _HEADER = ("ID", "NAME", "STATE", "CARDS", "MEMORY", "HOST", "TIME", "PROGRESS", "PRIORITY", "REASON")
-_DROPPED_COLUMNS = (
+_LEFT_OUT = (
     (40, (("MEMORY",), ("HOST",), ("PRIORITY",), ("CARDS",))),
     (16, (("PROGRESS",), ("TIME",))),
 )
 """Columns that are left out on a narrow terminal, in this order, until so many characters of the last column
 are visible."""
+_BAR_CHARACTERS = 10
+_BY_ATTENTION = ("crashed", "failed", "running", "starting", "stopping", "stopped", "pending", "succeeded")
 _CARD_CHARACTERS = 12
 """Characters of the UUID of a card that no longer exists: enough to distinguish the cards of a machine."""
 _MAX_PENDING = 50
@@ -51,7 +53,7 @@ def command(all_of_them: bool, states: tuple[str, ...], user: str | None, each: 
     line. CARDS are the cards of a running task, with the numbers of `roost devices`, or how many a pending
     task requests; MEMORY is what it has of each. HOST are the cores and the memory of the machine that it
     requests. TIME is how long a task has waited or run; of a sweep, from submission to the end of its last
-    task. PROGRESS is the step of a training and its remaining time.
+    task. PROGRESS is the step of a training and its remaining time, and of a sweep how many tasks have ended.
     PRIORITY also shows that an opportunistic task yields its cards to others.
 
     On a narrow terminal columns are left out, but never REASON. A sweep counts as one of the 50; --json has
@@ -92,7 +94,7 @@ def command(all_of_them: bool, states: tuple[str, ...], user: str | None, each: 
         terminal.print_status("no such tasks; --all lists all tasks" if some else "no tasks")
         return 0
     now = time.time()
-    sys.stdout.write("\n".join(_table(rows if each else group_sweeps(rows), now, card_numbers(rows))) + "\n")
+    sys.stdout.write("\n".join(_lines(rows if each else group_sweeps(rows), now, card_numbers(rows))) + "\n")
     _report_hidden(hidden)
     report_lost_daemon(rows)
     return 0
@@ -117,28 +119,41 @@ def report_lost_daemon(rows: Sequence[TaskRow]) -> None:
         terminal.print_status(note)
 
 
-def _table(rows: Sequence[TaskRow | Sweep], now: float, numbers: Mapping[str, int]) -> list[str]:
+def _lines(rows: Sequence[TaskRow | Sweep], now: float, numbers: Mapping[str, int]) -> list[str]:
+    """Returns the lines of the table."""
     from roost.operations.queue.list_tasks import Sweep
 
     cells = [
         _sweep_cells(row, now) if isinstance(row, Sweep) else _task_cells(row, now, numbers) for row in rows
     ]
-    every: dict[str, Sequence[str]] = dict(zip(_HEADER, zip(*cells, strict=True), strict=True))
-    columns = {name: column for name, column in every.items() if any(column)}
-    names = list(columns)
-    # A line that wraps makes a table unreadable; --json has everything.
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    if width is not None:
-        columns["NAME"] = [terminal.truncate(name, width // 4) for name in columns["NAME"]]
-        for visible, dropped in _DROPPED_COLUMNS:
-            columns = {name: columns[name] for name in names}
-            names = terminal.fit_columns(
-                columns, width, dropped=dropped, truncated="REASON", min_truncated=visible
-            )
+    columns: dict[str, Sequence[str]] = dict(zip(_HEADER, zip(*cells, strict=True), strict=True))
     if terminal.allows_colours(sys.stdout):
-        columns["STATE"] = [terminal.format_state(state) for state in columns["STATE"]]
-    lines = terminal.format_table(names, zip(*(columns[name] for name in names), strict=True))
-    return lines if width is None else [terminal.truncate(line, width) for line in lines]
+        columns["STATE"] = [_format_states(state) for state in columns["STATE"]]
+    width = table.terminal_width()
+    name_width = min((width or 0) // 4, max(map(len, columns["NAME"])))
+    shortened: dict[str, tuple[int, Literal["end", "middle"]]] = {
+        "NAME": (name_width, "middle"),
+        "REASON": (_LEFT_OUT[-1][0], "end"),
+    }
+    return table.format_columns(
+        [TableColumn(name, found, *shortened.get(name, ())) for name, found in columns.items()],
+        width,
+        narrowing=[Narrowing(name_width + visible, groups) for visible, groups in _LEFT_OUT],
+    )
+
+
+def _format_states(text: str) -> str:
+    """Returns the state of a task, or the counts of a sweep, in the colour of the state that needs most
+    attention."""
+    state = next((one for one in _BY_ATTENTION if one in text), text)
+    return terminal.format_state(state, text)
+
+
+def _format_progress(text: str, part: float | None) -> str:
+    """Returns the progress, on a terminal with a bar before it."""
+    if part is None or not sys.stdout.isatty():
+        return text
+    return f"{table.format_bar(part, _BAR_CHARACTERS)} {text}"
 
 
 def _task_cells(row: TaskRow, now: float, numbers: Mapping[str, int]) -> list[str]:
@@ -166,7 +181,7 @@ def _sweep_cells(sweep: Sweep, now: float) -> list[str]:
         _memory(tasks[0]),
         _host(tasks[0]),
         terminal.format_duration(sweep.seconds(now)),
-        "",
+        _sweep_progress(sweep),
         _priority(tasks[0]),
         sweep.reason,
     ]
@@ -206,7 +221,15 @@ def _progress(row: TaskRow) -> str:
         return ""
     total = row.total_steps
     done = f"{row.step}/{total} ({row.step / total:.0%})" if total else f"step {row.step}"
-    return f"{done}, {terminal.format_duration(row.left)} left" if row.left is not None else done
+    text = f"{done}, {terminal.format_duration(row.left)} left" if row.left is not None else done
+    return _format_progress(text, row.step / total if total else None)
+
+
+def _sweep_progress(sweep: Sweep) -> str:
+    from roost.lab.queue.task import ENDED
+
+    ended = sum(task.state in ENDED for task in sweep.tasks)
+    return _format_progress(f"{ended}/{len(sweep.tasks)} ended", ended / len(sweep.tasks))
 
 
 def _memory(row: TaskRow) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from roost.cli import terminal
+from roost.cli import table, terminal
 
 
 @click.command("why")
@@ -47,6 +47,6 @@ def command(task: str, as_json: bool) -> int:
                 terminal.escape_line(f"  resume   roost continue {typed}, or roost submit continue {typed}")
             )
         rows = [(terminal.format_time(event.at), event.kind, event.text) for event in one.events]
-        for line in terminal.format_table(("", "", ""), rows)[1:] if rows else ():
+        for line in table.format_table(("", "", ""), rows)[1:] if rows else ():
             click.echo(f"  {line}")
     return 0

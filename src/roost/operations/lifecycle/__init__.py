@@ -11,5 +11,6 @@ stop: requests a session to save and end
 run_limits: the limits that a run has reached, and what would prolong it
 continue_: another session of a package
 fork: a new package that continues from a checkpoint of another one
+rerun: a new package that begins the run of another one again
 debug: stops in one step of a package
 """

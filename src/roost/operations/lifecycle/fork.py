@@ -150,11 +150,11 @@ def _plan_fork(source: PackageFolder, request: ForkRequest) -> _ForkPlan:
     if PackageKind.of(source.request) is PackageKind.TRAIN:
         foreign_keys.refuse_added(before, values)
     differences = nested_values.differences(before, values)
-    provenance = _provenance(source, differences)
+    provenance = effective_provenance(source, differences)
     where = provenance_locations(provenance)
     project = source.project
     settings = parse_package_settings(source, values, project=project, folder="${package}", where=where)
-    selection = _selection(source, code_of(settings, source, where))
+    selection = select_copied(source, code_of(settings, source, where))
     check_mirror_paths(settings, copied=[*selection.files, *selection.links], where=where)
     if PackageKind.of(source.request) is PackageKind.TRAIN:
         lineage.require_loadable(differences)
@@ -175,11 +175,11 @@ def _plan_fork(source: PackageFolder, request: ForkRequest) -> _ForkPlan:
             where=where,
         ),
         project=project,
-        root=_target_root(source, request.save_root, settings, differences, project),
+        root=target_root(source, request.save_root, settings, differences, project),
     )
 
 
-def _provenance(source: PackageFolder, differences: Sequence[ConfigDifference]) -> dict[str, str]:
+def effective_provenance(source: PackageFolder, differences: Sequence[ConfigDifference]) -> dict[str, str]:
     """Returns which layer set which key: the layers of the package, its sessions, and this command line."""
     found, values = dict(source.provenance), source.args
     for session in source.sessions():
@@ -200,7 +200,7 @@ def _set_layer(provenance: dict[str, str], differences: Sequence[ConfigDifferenc
             provenance[one.key] = label
 
 
-def _selection(source: PackageFolder, named: Sequence[Path]) -> Selection:
+def select_copied(source: PackageFolder, named: Sequence[Path]) -> Selection:
     """Returns all files that the package itself copied, and its links as they are now."""
     manifest = source.manifest
     paths = {name: source.path / name for name in manifest["files"]}
@@ -224,13 +224,15 @@ def _selection(source: PackageFolder, named: Sequence[Path]) -> Selection:
     )
 
 
-def _target_root(
+def target_root(
     source: PackageFolder,
     given: Path | None,
     settings: RunSettings,
     differences: Sequence[ConfigDifference],
     project: Path,
 ) -> Path:
+    """Returns the folder of a package that is made from another one: the given one, that of a changed
+    ``save_root``, or that of the other package."""
     if given is None and any(one.key == "save_root" for one in differences):
         given = project / Path(settings.save_root).expanduser()
     return Path(os.path.normpath((given or source.path.parent).absolute()))

@@ -94,13 +94,13 @@ def run(request: RunRequest) -> StartedSession:
         request.name, plan.description, no_save=request.no_save, use_description=request.use_description
     )
     if request.name is None:
-        return _begin_new(request, plan, name)
+        return begin_new(request, plan, name)
     plan.require_writable()
     with locked_root(plan.root):
         package = plan.root / request.name
         if os.path.lexists(package):
             return _continue_existing(request, plan, package)
-        return _begin_new(request, plan, name)
+        return begin_new(request, plan, name)
 
 
 def _require_saves(request: RunRequest, plan: TrainingDraft) -> None:
@@ -131,7 +131,20 @@ def locked_root(root: Path) -> Iterator[None]:
         os.close(fd)
 
 
-def _begin_new(request: RunRequest, plan: TrainingDraft, name: str | None) -> StartedSession:
+def begin_new(
+    request: RunRequest, plan: TrainingDraft, name: str | None, *, like: PackageFolder | None = None
+) -> StartedSession:
+    """Creates the package of a checked training, and starts it.
+
+    Args:
+        request: The request; its config and overrides are in the draft.
+        plan: The draft.
+        name: The package's name; None: the time.
+        like: See `TrainingDraft.create`.
+
+    Raises:
+        As `run`.
+    """
     layout = plan_ranks(
         request.ranks,
         plan.settings,
@@ -141,7 +154,7 @@ def _begin_new(request: RunRequest, plan: TrainingDraft, name: str | None) -> St
     )
     session_cards = require_startable(layout.request, plan.settings)
     notes = [*plan.notes(is_check=False), *layout.notes]  # before the package is among those they look at
-    package = plan.create(name, exactly=request.name is not None, command=request.command)
+    package = plan.create(name, exactly=request.name is not None, command=request.command, like=like)
     with removed_on_failure(package):
         started = start_first_session(
             package, _session_request(request, plan, layout), plan.settings, session_cards=session_cards

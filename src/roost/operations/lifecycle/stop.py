@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from roost.base.errors import RoostError
 from roost.lab.sessions.session_control import request_stop
 from roost.operations.reading import package_schema
 from roost.operations.sessions.running_session import newest_session
@@ -69,6 +70,15 @@ def stop(package: Path | str, *, now: bool = False) -> Iterator[StopPending | St
         yield StopPending(session.number, step, phase, time.monotonic() - requested_at)
         time.sleep(_TICK_SECONDS)
     yield StopResult(session.number, session.state, _step(opened), True)
+
+
+def may_be_stopped(package: Path) -> bool:
+    """Whether a session of a package runs; not for a damaged one, or one that DLNest's own programs wrote."""
+    try:
+        session = newest_session(package_schema.open_checked(package))
+    except RoostError:
+        return False
+    return session is not None and _is_running(session)
 
 
 def _is_running(session: Session) -> bool:

@@ -9,6 +9,7 @@ from typing import Any, overload
 
 from roost.base.errors import NotFound
 from roost.base.text.suggestions import did_you_mean
+from roost.operations.comparing.comparison import PackageComparison
 from roost.operations.listing.list_packages import find_packages
 from roost.operations.listing.package_row import FoundPackage, PackageSummary
 from roost.operations.listing.run_listing import join_values, varying_settings
@@ -126,6 +127,26 @@ class Runs(Sequence[Package]):
             f"settings.{name}" if name in taken else name: values for name, values in self.settings.items()
         }
         return found
+
+    def compare(
+        self, *, metrics: Sequence[str] = (), step: int | None = None, diff: Sequence[str] | None = None
+    ) -> PackageComparison:
+        """Returns what differs between the runs in settings, metrics, code and environment. A single fork is
+        compared with its parent.
+
+        Args:
+            metrics: Compare only these metrics, by name or pattern.
+            step: The step of the common values; None: the last one that all runs have reached.
+            diff: Of two runs, the files whose lines are compared, by path or pattern; empty: all; None: none.
+
+        Raises:
+            UsageError: There is one run only, and it is not a fork.
+            NotFound: There is no run; or a metric or file does not exist.
+        """
+        from roost.operations.comparing.compare import compare  # NumPy
+
+        paths = [one.folder / one.name for one in self._found]
+        return compare(paths, metrics=metrics, step=step, diff=diff)
 
     def to_pandas(self) -> Any:
         """Returns `columns` as a ``pandas.DataFrame`` with a line per run, indexed by name.

@@ -4,6 +4,7 @@ resources: the options of a task and whether this machine can meet them
 new_tasks: new rows of the queue, queued all or none
 submit: trainings become tasks
 sweep: overrides with several values, expanded to combinations
+continue_interrupted: all runs that were interrupted are queued again
 submit_command: a command of the user becomes a task
 expected_memory: the card memory that pending tasks will get, and why
 memory_profile: the key under which the memory use of a task is learned

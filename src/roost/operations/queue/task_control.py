@@ -3,6 +3,7 @@ packages that run without the lab."""
 
 from __future__ import annotations
 
+import glob
 import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, suppress
@@ -17,7 +18,8 @@ from roost.lab.queue import task_lookup
 from roost.lab.queue.queue_store import QueueStore
 from roost.lab.queue.task import ENDED, KILL, LIVE, STOP, Task
 from roost.operations import lab, resolve
-from roost.operations.lifecycle.stop import StopPending, StopResult, stop
+from roost.operations.lifecycle.stop import StopPending, StopResult, may_be_stopped, stop
+from roost.operations.listing import named_packages
 from roost.package import live_progress, sessions
 from roost.package.kinds import PackageKind
 
@@ -44,7 +46,8 @@ def stop_all(named: Sequence[str | Path], *, now: bool = False) -> Iterator[Stop
 
     Args:
         named: Paths of packages, or tasks as `resolve.find_tasks` finds them. All are looked up before the
-            first request is sent.
+            first request is sent. If one of them names neither and they have a pattern or the operator of a
+            query, those that run or wait of the packages that `named_packages.select_packages` finds.
         now: Kill them instead.
 
     Yields:
@@ -58,8 +61,7 @@ def stop_all(named: Sequence[str | Path], *, now: bool = False) -> Iterator[Stop
     """
     tasks: dict[str, Task] = {}
     packages: list[Path] = []
-    for one in dict.fromkeys(map(str, named)):
-        path, found = _find_target(one)
+    for path, found in _find_targets([*dict.fromkeys(map(str, named))]):
         tasks |= {task.id: task for task in found}
         packages += [] if path is None else [path]
     stops = [(path, stop(path, now=now)) for path in packages]
@@ -131,6 +133,24 @@ def _require_current_daemon() -> None:
     Starts no daemon yet: it might start the very tasks that are about to be held or stopped."""
     if daemon_presence.find_daemon(state_folder.lab_folder()) is not None:
         lab.ensure_daemon()
+
+
+def _find_targets(named: Sequence[str]) -> list[tuple[Path | None, list[Task]]]:
+    try:
+        return [_find_target(one) for one in named]
+    except NotFound:
+        if not any(glob.has_magic(one) or named_packages.is_query(one) for one in named):
+            raise
+    packages = named_packages.select_packages(named)
+    found = [_find_target(str(path)) for path in packages]
+    unended = [(path, tasks) for path, tasks in found if tasks or (path is not None and may_be_stopped(path))]
+    if not unended:
+        raise NotFound(
+            "of the packages that are named none runs or waits",
+            received=" ".join(named),
+            fix="`roost ls status:running` lists those that run",
+        )
+    return unended
 
 
 def _find_target(text: str) -> tuple[Path | None, list[Task]]:

@@ -179,6 +179,8 @@ class PackageDetails:
     inexact: list[str]
     left_out: list[dict[str, Any]]
     links: dict[str, str]
+    rerun_of: dict[str, str] | None
+    """The package whose run began again here: package, path, and code, which is today or package."""
     parent: ForkParent | None
     """The package and step from which it was forked, if it is a fork."""
     ancestors: list[ForkParent]
@@ -230,14 +232,23 @@ def show(package: Path | str) -> PackageDetails:
         set_aside=sorted(path.name for path in opened.checkpoints.glob("*.corrupt*")),
         analyses=[_analysis(opened, one) for one in package_schema.analyses(opened.path)],
         predictions=[_prediction(opened, *one) for one in predictions.read_all(opened)],
-        inexact=_inexact_reasons(opened, found),
+        inexact=inexact_reasons(opened, found),
         left_out=manifest.get("left_out", []),
         links=manifest.get("links", {}),
+        rerun_of=_rerun_of(request),
         parent=next(iter(ancestry), None),
         ancestors=ancestry[1:],
         forks=_forks(opened),
         output=package_schema.printable(str(opened.output)),
     )
+
+
+def _rerun_of(request: Mapping[str, Any]) -> dict[str, str] | None:
+    found = request.get("rerun_of")
+    names = ("package", "path", "code")
+    if not isinstance(found, dict) or not all(isinstance(found.get(name), str) for name in names):
+        return None
+    return {name: package_schema.printable(found[name]) for name in names}
 
 
 def _defaults(package: Path, settings: Mapping[str, Any]) -> list[str]:
@@ -403,7 +414,7 @@ def _checkpoints(package: PackageFolder) -> list[CheckpointDetails]:
     ]
 
 
-def _inexact_reasons(package: PackageFolder, found: list[Session]) -> list[str]:
+def inexact_reasons(package: PackageFolder, found: list[Session]) -> list[str]:
     """Returns the reasons that the worker recorded with its checkpoints, and those of the resume gate."""
     reasons = list(package_schema.load(package.path, "_package.json").get("inexact", []))
     reasons += [reason for session in found for reason in session.request.inexact]

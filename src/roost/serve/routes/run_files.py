@@ -11,6 +11,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from roost.base import safe_read
 from roost.base.errors import NotFound
 from roost.operations.responses import FileEntry
 from roost.serve.http.error_response import HttpError
@@ -48,33 +49,19 @@ def list_files(root: Path) -> list[FileEntry]:
 
 
 def open_file(root: Path, path: str) -> FileContent:
-    """Opens one file. Each folder of the path is opened relative to the one before, so that no process can
-    put a link in between.
+    """Opens one file.
 
     Raises:
         NotFound: There is no such regular file below the folder.
     """
-    parts = path.split("/")
-    if any(part in ("", ".", "..") for part in parts) or "\\" in path:
+    if "\\" in path:
         raise _no_such_file(path)
-    fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        for part in parts[:-1]:
-            inner = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
-            os.close(fd)
-            fd = inner
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        found = os.open(parts[-1], flags, dir_fd=fd)
+        return FileContent(safe_read.open_inside(root, path), path.rpartition("/")[2])
     except OSError as error:
         if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO):
             raise _no_such_file(path) from None
         raise
-    finally:
-        os.close(fd)
-    if not stat.S_ISREG(os.fstat(found).st_mode):
-        os.close(found)
-        raise _no_such_file(path)
-    return FileContent(found, parts[-1])
 
 
 def _no_such_file(path: str) -> NotFound:

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from roost.base.errors import Refused, UsageError
+from roost.operations.comparing.comparison import PackageComparison
 from roost.operations.keeping import label_packages
 from roost.operations.lifecycle.continue_ import ContinueRequest
 from roost.operations.lifecycle.new_project import new_project
@@ -60,6 +61,20 @@ class ListRuns(RequestParameters, frozen=True, kw_only=True):
     """As for ``roost ls``: ``status:running lr<1e-3 sort:-valid/accuracy``."""
     offset: Offset = 0
     limit: Annotated[int, Meta(ge=1, le=MAX_ROWS)] = 100
+
+
+class CompareRuns(RequestParameters, frozen=True, kw_only=True):
+    """Runs to compare."""
+
+    run: Annotated[tuple[RunId, ...], Meta(min_length=2, max_length=100)]
+    metric: Annotated[tuple[Line, ...], Meta(max_length=100)] = ()
+    """Names or patterns of metrics; without any, all metrics are compared."""
+    step: Offset | None = None
+    """Compare the metrics at this step; without one, at the last that all runs have reached."""
+    diff: bool = False
+    """Also return the lines in which the code of two runs differs."""
+    file: Annotated[tuple[Line, ...], Meta(max_length=100)] = ()
+    """The lines of these files only, by path or pattern."""
 
 
 class SubmitRun(ResourceParameters, frozen=True, kw_only=True):
@@ -142,6 +157,17 @@ def _list_runs(parameters: ListRuns) -> RunPage:
 
 def _show(parameters: RunParameters) -> PackageDetails:
     return show(served_packages.package_path(parameters.run))
+
+
+def _compare(parameters: CompareRuns) -> PackageComparison:
+    from roost.operations.comparing.compare import compare  # NumPy: 25 MB, which most servers save
+
+    return compare(
+        [served_packages.package_path(run) for run in parameters.run],
+        metrics=parameters.metric,
+        step=parameters.step,
+        diff=parameters.file if parameters.diff or parameters.file else None,
+    )
 
 
 def _checkpoints(parameters: RunParameters) -> list[CheckpointDetails]:
@@ -260,6 +286,8 @@ ROUTES: Sequence[Route] = (
           parameters=SubmitCommand, answer=SubmitResponse, run=_submit_command, status=201),
     Route(name="show_run", path=_RUN, summary="The details of a run.", parameters=RunParameters,
           answer=PackageDetails, run=_show),
+    Route(name="compare", path="/comparison", summary="What differs between runs.",
+          parameters=CompareRuns, answer=PackageComparison, run=_compare),
     Route(name="continue", method="POST", path=f"{_RUN}/continue", summary="Queue the next session of a run.",
           parameters=ContinueRun, answer=SubmitResponse, run=_continue, status=201),
     Route(name="stop_run", method="POST", path=f"{_RUN}/stop", summary="Ask a run to save and end.",

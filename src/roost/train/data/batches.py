@@ -116,6 +116,11 @@ class Batches(ABC):
         indices."""
         return []
 
+    def order_digest(self) -> str | None:
+        """Returns a digest of the order of the samples: equal for runs that train on the same samples in the
+        same order, as far as their number and the first batches show. None without indices."""
+        return None
+
     def redraw(self, epoch: int, batch: int, num_batches: int) -> list[Batch] | None:
         """Draws ``num_batches`` batches again in this process, independently of other iterators; None if that
         is not possible."""

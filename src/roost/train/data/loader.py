@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import copy
 import functools
+import hashlib
 import itertools
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
+import numpy as np
 import torch
 
 from roost.train.data.batch_sizes import is_empty
 from roost.train.data.batches import Batch, Batches
 from roost.train.data.dataset_size import DatasetLengths, LengthsByName
 from roost.train.data.fetch import BatchFetcher, Collate, Fetcher, MultiSetFetcher
-from roost.train.data.plans.batch_plan import BatchPlan, Draws, Plan, PlanExcerpt, is_padding, num_samples_of
+from roost.train.data.plans.batch_plan import (
+    BatchPlan,
+    Draw,
+    Draws,
+    Plan,
+    PlanExcerpt,
+    is_padding,
+    num_samples_of,
+)
 from roost.train.data.plans.rank_shards import ShardedPlan
 from roost.train.data.workers import seeding_probe, worker_count
 from roost.train.data.workers.shared_memory import SharedMemoryFull
@@ -24,6 +34,9 @@ from roost.train.data.workers.worker_status import WorkerContext
 from roost.train.step import seeding
 
 TIMEOUT_SECONDS = 300.0
+_DIGEST_BATCHES = 64
+"""The batches of the first epoch that the digest of the order covers; they take less than a millisecond."""
+_DIGEST_CHARACTERS = 16
 _OUT_OF_MEMORY = "DefaultCPUAllocator: "
 
 
@@ -150,6 +163,15 @@ class Loader(Batches):
         draws = itertools.islice(plan.batches(epoch, batch), num_batches)
         parts = [[draw] if not isinstance(draw, Mapping) else list(draw.values()) for draw in draws]
         return [index for part in parts for draw in part for index in draw.indices]
+
+    def order_digest(self) -> str | None:
+        plan = self.plan.base if isinstance(self.plan, ShardedPlan) else self.plan
+        digest = hashlib.sha256(f"{plan.num_samples} {plan.num_batches}".encode())
+        for draws in itertools.islice(plan.batches(0), _DIGEST_BATCHES):
+            for name, draw in ({"": draws} if isinstance(draws, Draw) else draws).items():
+                digest.update(f" {name} {len(draw.indices)} ".encode())
+                digest.update(np.array(draw.indices, np.int64).tobytes())
+        return digest.hexdigest()[:_DIGEST_CHARACTERS]
 
     def redraw(self, epoch: int, batch: int, num_batches: int) -> list[Batch]:
         drawn = itertools.islice(self._draws(epoch, batch, epochs=1), num_batches)

@@ -54,7 +54,10 @@ class Records(Hook):
         used = [int(path.stem) for path in self._folder.glob("*.jsonl")]
         session = self._session if self._session is not None else max(used, default=0) + 1
         path = self._folder / f"{session}.jsonl"
-        self._writer = RecordsWriter(path, session=session, start_step=trainer.progress.step)
+        step = trainer.progress.step
+        # Only at the start: in a later epoch the order of the first one would have to be made for this.
+        data_order = trainer.loaders["train"].order_digest() if step == 0 else None
+        self._writer = RecordsWriter(path, session=session, start_step=step, data_order=data_order)
 
     def on_step(self, trainer: Trainer) -> None:
         trainer.recovery.check_steps(trainer.step_context)

@@ -1,0 +1,109 @@
+"""`roost compare`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+
+import click
+
+from roost.base.errors import UsageError
+from roost.cli import table, terminal
+
+_QUIET_SECONDS = 1.0
+_REDRAW_SECONDS = 0.1
+
+
+@click.command("compare")
+@click.argument("words", nargs=-1, required=True, metavar="PACKAGE...")
+@click.option(
+    "-m",
+    "--metric",
+    "metrics",
+    multiple=True,
+    metavar="NAME",
+    help="Only this metric: loss, 'valid/*', 'perf/*'.",
+)
+@click.option(
+    "--at", "step", type=click.IntRange(0), metavar="STEP", help="Compare the metrics at this step, too."
+)
+@click.option("--diff", "shows_diff", is_flag=True, help="Print the lines in which the code differs.")
+@click.option(
+    "--file", "files", multiple=True, metavar="PATTERN", help="With --diff: only these files: 'Model/*'."
+)
+@click.option("--all", "is_all", is_flag=True, help="Also what is equal, and all metrics.")
+@click.option("--markdown", "as_markdown", is_flag=True, help="Print Markdown.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, with all values.")
+def command(
+    words: tuple[str, ...],
+    metrics: tuple[str, ...],
+    step: int | None,
+    shows_diff: bool,
+    files: tuple[str, ...],
+    is_all: bool,
+    as_markdown: bool,
+    as_json: bool,
+) -> int:
+    """Compares packages: settings, metrics, code and environment, as far as they differ.
+
+    PACKAGE is a path, a name in ./runs, a task, a sweep, a folder of packages, a pattern in quotes, or a
+    query as of `roost ls`. A single fork is compared with its parent.
+
+    Of each metric the newest value is shown, the best one with its step, and the one at the last step that
+    all runs have reached; * marks the best one. Of two runs also: the first step at which a recorded value
+    differs. Up to five runs are columns; more are lines of one table. The exit code is 0 whether or not they
+    differ.
+
+    \b
+    roost compare runs/A runs/B
+    roost compare runs/A runs/B --diff --file 'Model/*'
+    roost compare runs/FORK                         # with its parent
+    roost compare SWEEP -m 'valid/*'
+    roost compare runs 'lr<1e-3 status:succeeded' --markdown
+    roost compare runs/A runs/B --json | jq .curves.step
+    """
+    if files and not shows_diff:
+        raise UsageError("--file is for --diff", received=files[0], fix="add --diff, or leave out --file")
+    if as_json and as_markdown:
+        raise UsageError("there is one form of the output", received="--json --markdown", fix="leave out one")
+    from roost.operations.comparing.compare import compare
+    from roost.operations.listing.named_packages import select_packages
+
+    packages = select_packages(words)
+    with terminal.RewrittenLine() as line:
+        compared = compare(
+            packages,
+            metrics=metrics,
+            step=step,
+            diff=files if shows_diff else None,
+            is_all=is_all,
+            on_progress=_progress(line),
+        )
+    if as_json:
+        terminal.print_json(compared)
+        return 0
+    from roost.cli.comparison_view import format_markdown, format_text
+
+    width = table.terminal_width()
+    lines = format_markdown(compared, is_all=is_all) if as_markdown else format_text(
+        compared, width=width, is_all=is_all
+    )  # fmt: skip
+    for text in lines:
+        click.echo(terminal.escape_line(text), color=terminal.allows_colours(sys.stdout))
+    return 0
+
+
+def _progress(line: terminal.RewrittenLine) -> Callable[[int, int], None]:
+    """Returns a function that shows the progress on a terminal, if the comparison takes longer than a
+    second."""
+    next_time = time.monotonic() + _QUIET_SECONDS
+    is_terminal = terminal.can_draw(sys.stderr)
+
+    def show(done: int, total: int) -> None:
+        nonlocal next_time
+        if is_terminal and time.monotonic() >= next_time:
+            line.show(f"reading: {done:,} of {total:,}")
+            next_time = time.monotonic() + _REDRAW_SECONDS
+
+    return show

@@ -1,0 +1,75 @@
+"""`roost up`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from roost.cli import table, terminal
+
+if TYPE_CHECKING:
+    from roost.operations.queue.continue_interrupted import InterruptedRun
+
+
+@click.command("up")
+@click.argument("words", nargs=-1, metavar="[PACKAGE]...")
+@click.option("--dry-run", is_flag=True, help="Only list the runs.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: the runs; asks and queues nothing.")
+def command(words: tuple[str, ...], dry_run: bool, yes: bool, as_json: bool) -> int:
+    """Queues all runs that were interrupted, to continue where they were.
+
+    A run was interrupted if it was killed, if the machine went down, or if it ended at its time limit. What
+    failed, and what you have stopped since the machine started, is left as it is. Without a PACKAGE the runs
+    of all known folders are looked at; several are named as for roost plot. The lab runs them as its devices
+    become free, and continues its own tasks without this command.
+
+    \b
+    roost up --dry-run
+    roost up
+    roost up runs --yes
+    """
+    from roost.cli.confirmation import confirm
+    from roost.operations.queue.continue_interrupted import continue_all, find_interrupted
+
+    found = find_interrupted(words)
+    if as_json:
+        terminal.print_json(found)
+        return 0
+    if not found:
+        terminal.print_status("no run was interrupted")
+        return 0
+    rows = [
+        (
+            terminal.format_path(Path(one.package)),
+            _format_step(one),
+            terminal.format_time(one.ended),
+            one.reason,
+        )
+        for one in found
+    ]
+    for line in table.format_table(("PACKAGE", "STEP", "ENDED", "WHY"), rows):
+        click.echo(line)
+    count = "this run" if len(found) == 1 else f"these {len(found)} runs"
+    if dry_run or not confirm(f"continue {count}?", yes=yes, refused="nothing was queued"):
+        return 0 if dry_run else 1
+    failed = 0
+    for one in continue_all(found):
+        name = terminal.format_path(Path(one.run.package))
+        if one.error is not None:
+            failed += 1
+            terminal.print_error(f"{name}: {one.error}")
+            continue
+        for note in one.notes:
+            terminal.print_status(terminal.escape_text(note))
+        if one.task is not None:
+            terminal.print_status(terminal.escape_text(f"{name}: queued as {one.task.id}"))
+    return 1 if failed else 0
+
+
+def _format_step(run: InterruptedRun) -> str:
+    if run.step is None:
+        return ""
+    return f"{run.step}/{run.total_steps}" if run.total_steps else str(run.step)

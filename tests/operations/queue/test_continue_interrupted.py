@@ -1,0 +1,54 @@
+"""`roost up`: what was interrupted is queued again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from roost.operations.queue.continue_interrupted import continue_all, find_interrupted
+from tests.lab.labs import Lab
+from tests.messages import Messages
+from tests.operations.packages import package
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    lab = Lab(tmp_path)
+    with lab.here():
+        yield lab
+    lab.close()
+
+
+def test_what_counts_as_interrupted(tmp_path: Path) -> None:
+    root = tmp_path / "runs"
+    package(root, "done", state="succeeded")
+    package(root, "failed", state="failed")
+    package(root, "killed", state="running", pid=2**22 - 1, start_ticks=1)
+    package(root, "over-time", state="stopped", reason="time limit")
+    package(root, "stopped", state="stopped", reason="signal")
+    package(root, "shut-down", state="stopped", reason="signal", boot_id="another boot")
+    package(root, "new", state="new")
+    found = {Path(one.package).name: one for one in find_interrupted([str(root)])}
+    assert sorted(found) == ["killed", "over-time", "shut-down"]
+    assert found["over-time"].step == 30 and found["over-time"].ended == 1_800_000_060.0
+    assert found["killed"].ended is None and found["killed"].reason
+    assert [Path(one.package).name for one in find_interrupted([str(root), "name:over"])] == ["over-time"]
+
+
+def test_each_is_queued_and_one_that_cannot_be_does_not_stop_the_others(lab: Lab, messages: Messages) -> None:
+    root = lab.folder / "runs"
+    for name in ("one", "two", "three"):
+        package(root, name, state="crashed")
+    found = find_interrupted([str(root)])
+    assert len(found) == 3
+    (root / "one" / "args.json").unlink()
+    continued = list(continue_all(found))
+    names = {Path(one.run.package).name: one for one in continued}
+    assert names["one"].task is None and names["one"].error is not None
+    messages.check(names["one"].error)
+    queued = [names[name].task for name in ("two", "three")]
+    assert all(task is not None and lab.one(task.id) is not None for task in queued)
+    again = find_interrupted([str(root)])
+    assert not {Path(one.package).name for one in again} & {"two", "three"}
