@@ -22,7 +22,7 @@ from roost.package.checkpoints import checkpoint
 from roost.package.package import PackageFolder
 from roost.package.seals import session_seal
 from roost.train.weights import package_weights
-from tests.operations.packages import package
+from tests.operations.packages import add_checkpoint, package, session
 from tests.project.trained import trained
 
 BEST_AND_LAST = PruneRequest(keep=("best", "last"))
@@ -195,3 +195,14 @@ def test_a_package_in_use_is_refused(tmp_path: Path) -> None:
     made = package(tmp_path / "runs", state="running")
     with pytest.raises(RoostError, match="is running"):
         prune.plan([str(made.path)], RECORDS_ONLY)
+
+
+def test_a_session_that_fails_before_it_saves_changes_nothing_about_it(tmp_path: Path) -> None:
+    made = sealed(tmp_path, state="stopped")
+    pruned(made, PruneRequest(keep=("last",)))
+    session(made, "failed")
+    session_seal.write(session_seal.seal_path(made.path, 2))
+    assert bad(made) == []
+    add_checkpoint(made, 3, {"step": 40, "epoch": 4})
+    (made.checkpoints / "state_3.ckpt" / "MANIFEST.json").unlink()
+    assert [one.path for one in bad(made)] == ["Checkpoints/state_3.ckpt"]

@@ -31,8 +31,12 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
     lab.close()
 
 
+def refusal(path: Path) -> refusals.Refusal | None:
+    return next(iter(refusals.find_refusals([path])), None)
+
+
 def reason(path: Path) -> str | None:
-    found = refusals.find_refusal(path)
+    found = refusal(path)
     return None if found is None else found.reason
 
 
@@ -52,8 +56,8 @@ def test_a_running_and_a_starred_one_may_not(tmp_path: Path) -> None:
 def test_one_that_a_process_has_locked_may_not(tmp_path: Path) -> None:
     made = package(tmp_path / "runs")
     fd = made.lock()
-    found = refusals.find_refusal(made.path)
-    assert found is not None and found.is_by_lock
+    found = refusal(made.path)
+    assert found is not None and found.is_by_lock and refusals.find_use(made.path) is None
     os.close(fd)
     assert reason(made.path) is None
 
@@ -68,7 +72,7 @@ def test_one_that_is_being_analyzed_may_not(tmp_path: Path) -> None:
 
 def test_one_that_waits_in_the_queue_may_not(lab: Lab) -> None:
     task = lab.queue("true")
-    found = refusals.find_refusal(Path(task.package))
+    found = refusal(Path(task.package))
     assert found is not None and task.id in found.reason and found.fix == f"roost kill {task.id}"
     with lab.store() as store:
         store.request_stop(task.id, "stop")
@@ -80,7 +84,7 @@ def test_one_that_waits_in_a_queue_that_is_not_here_may_not(
 ) -> None:
     task = lab.queue("true")
     monkeypatch.setenv("ROOST_STATE", str(tmp_path / "other-state"))
-    found = refusals.find_refusal(Path(task.package))
+    found = refusal(Path(task.package))
     assert found is not None and task.id in found.reason and "--take-over" in str(found.fix)
     assert task_file.read_all(Path(task.package))[0].task.state == "pending"
 
@@ -121,6 +125,6 @@ def test_that_of_another_user_may_not(tmp_path: Path) -> None:
     if pid == 0:
         os.environ["XDG_CACHE_HOME"] = os.environ["ROOST_STATE"] = "/nonexistent"
         os.setuid(65534)
-        found = refusals.find_refusal(made.path)
+        found = refusal(made.path)
         os._exit(0 if found is not None and "belongs to" in found.reason else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0

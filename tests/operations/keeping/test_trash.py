@@ -16,7 +16,7 @@ from roost.operations.listing.list_packages import list_packages
 from roost.operations.reading.verify import verify
 from roost.package import labels
 from roost.package.package import PackageFolder
-from tests.operations.packages import package
+from tests.operations.packages import VALUES, package, session
 
 
 @pytest.fixture(autouse=True)
@@ -223,3 +223,13 @@ def test_nothing_of_another_user_is_half_deleted(tmp_path: Path) -> None:
         os._exit(0 if done.error is not None and "belongs to another user" in done.error else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     assert not any(finding.is_bad for finding in verify(to))
+
+
+def test_a_parent_goes_together_with_its_fork(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs", "a")
+    parent = {"package": "a", "path": str(made.path), "checkpoint": 2, "step": 30, "sha256": "0" * 64}
+    fork = PackageFolder.create(tmp_path / "runs", name="fork", values=VALUES, request={"parent": parent})
+    session(fork, "stopped")
+    with pytest.raises(Refused, match="is the parent of fork"):
+        trash.plan_removal(["a"])
+    assert len(remove("a", "fork")) == 2

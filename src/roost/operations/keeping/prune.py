@@ -194,8 +194,8 @@ def prune(planned: Sequence[PlannedPruning], request: PruneRequest) -> Iterator[
         package = PackageFolder(one.path)
         fd = package.lock()
         try:
-            found = [one for one in refusals.find_refusals([one.path]) if not one.is_by_lock]
-            refusals.require_none(found, verb="pruned")
+            if (found := refusals.find_use(one.path)) is not None:
+                refusals.require_none([found], verb="pruned")
             pruning.finish_interrupted(package)
             new = plan_one(package, request)
             done = PlannedPruning(path=one.path, pruning=new)

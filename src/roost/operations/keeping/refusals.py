@@ -87,19 +87,22 @@ def find_refusals(packages: Sequence[Path]) -> list[Refusal]:
     return [found for one in packages if (found := _refusal(one, dependents)) is not None]
 
 
-def find_refusal(package: Path) -> Refusal | None:
-    """Returns why a package must not be removed; None if it may."""
-    return next(iter(find_refusals([package])), None)
+def find_use(package: Path) -> Refusal | None:
+    """Returns why a package must not be removed, for the holder of its lock, who has made sure that nothing
+    else needs it (`find_refusals`); None if it may."""
+    found = _refusal(package, None)
+    return None if found is None or found.is_by_lock else found
 
 
-def _refusal(package: Path, dependents: _Dependents) -> Refusal | None:
+def _refusal(package: Path, dependents: _Dependents | None) -> Refusal | None:
     if package.is_symlink():
         return Refusal(
             package, "is a symbolic link", f"name the package itself: {quote(str(package.readlink()))}"
         )
     try:
         require_own_format(package)
-        for reason, fix in itertools.chain(_uses(package), dependents.of(package), _foreign(package)):
+        needs = dependents.of(package) if dependents is not None else ()
+        for reason, fix in itertools.chain(_uses(package), needs, _foreign(package)):
             return Refusal(package, reason, fix)
         if safe_read.is_locked(package / sessions.LOCK_NAME):
             return Refusal(package, "is in use by another process", "let that process end", is_by_lock=True)
@@ -143,9 +146,12 @@ def _tasks_of_lost_queues(package: Path) -> Iterator[tuple[str, str]]:
     """Yields the tasks that wait according to the package alone, as their queue is another one, or is not
     there."""
     own = task_file.lab_name(state_folder.lab_folder()) if resolve.has_queue() else None
-    requested = {one.request.task for one in sessions.read_all(package / "sessions")}
+    begun: dict[str, int] = {}
+    for session in sessions.read_all(package / "sessions"):
+        begun[str(session.request.task)] = int(session.request.attempt)
     for one in task_file.read_all(package):
-        is_pending = one.task.state == PENDING and one.task.id not in requested
+        # The file is written when the task becomes pending again: a later attempt is known by its session.
+        is_pending = one.task.state == PENDING and begun.get(one.task.id, 0) <= one.task.attempt
         if is_pending and one.is_original and one.lab and one.lab != own:
             yield one.task.id, one.lab.partition(":")[2]
 

@@ -119,8 +119,8 @@ def _move_to_trash(package: Path) -> Path:
     try:
         if not _is_path_of(fd, opened):
             raise NotFound("was removed meanwhile", where=package)
-        found = [one for one in refusals.find_refusals([package]) if not one.is_by_lock]
-        refusals.require_none(found, verb="removed")
+        if (found := refusals.find_use(package)) is not None:
+            refusals.require_none([found], verb="removed")
         to = _entry_path(package)
         durable.move(package, to)
         return to

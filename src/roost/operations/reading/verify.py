@@ -164,14 +164,16 @@ def _compare_with_seals(package: PackageFolder, damaged: Iterable[str]) -> Itera
     numbers = {one.number for one in found} | used_numbers(package.path / "records")  # sessions/ may be gone
     present = set(session_seal.coverable_names(package.path, max(numbers | seals.keys(), default=0)))
     pruned = {
-        name: SealedFile(one.bytes, one.sha256)
+        (name, by.session): SealedFile(one.bytes, one.sha256)
         for by in _prunings(package)
         for name, one in by.rewritten.items()
     }
     for name in sorted(present | newest.keys(), key=_reading_order):
         if name in known or not _is_inside(name):
             continue
-        if name in pruned and seal.damage(package.path / name, pruned[name]) is None:
+        since = newest[name][0] if name in newest else 0
+        later = [one for (of, session), one in pruned.items() if of == name and session >= since]
+        if any(seal.damage(package.path / name, one) is None for one in later):
             yield Finding(_kind(name), name, "good", "as `roost prune` wrote it")
         elif name in newest:
             number, sealed = newest[name]
@@ -416,9 +418,9 @@ def _verify_folder(folder: Path, name: str, what: str) -> Iterator[Finding]:
 
 
 def _prunings(package: PackageFolder) -> list[Pruning]:
-    """Returns the prunings in effect; none if their file is damaged, which `_pruned` reports."""
+    """Returns the prunings of a package; none if their file is damaged, which `_pruned` reports."""
     try:
-        return pruning.in_effect(package)
+        return pruning.read_all(package.path)
     except BrokenSeal:
         return []
 
@@ -436,7 +438,10 @@ def _missing_checkpoints(package: PackageFolder, ids: list[int]) -> Iterator[Fin
     """Yields checkpoints that the worker kept and that are missing, unless a running worker may remove
     them."""
     if package.state() not in LIVE_STATES:
-        pruned = {name for by in _prunings(package) for name in by.removed}
+        # A session that has saved since has written which checkpoints there are.
+        found = checkpoint.read_manifests(package.checkpoints) if package.checkpoints.is_dir() else []
+        saved = max((one.session for one in found), default=0)
+        pruned = {name for by in _prunings(package) if by.session >= saved for name in by.removed}
         for id in sorted(package.kept_ids() - set(ids)):
             name = f"Checkpoints/{checkpoint.PREFIX}{id}.ckpt"
             if name not in pruned:
