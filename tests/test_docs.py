@@ -357,7 +357,6 @@ WITHOUT_JSON = {
     **dict.fromkeys(("tag", "note"), "an order; `ls --json` has the labels"),
     "attach": "a terminal's view of what `logs` and `show` read",
     "logs": "prints the bytes as they are",
-    "plot": "draws a picture",
     "run": "does something; --json belongs to --explain",
 }
 """Commands that a program need not read, each with the reason."""

@@ -149,8 +149,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Runs one command and exits with its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if arguments is None:
-        # Most objects of a command stay to its end: the collector would visit them again and again, and twice at
-        # the exit, in a tenth of the time of `roost ls`.
+        # Most objects of a command stay to its end: the collector would visit them again and again, and twice
+        # at the exit, in a tenth of the time of `roost ls`.
         gc.set_threshold(50_000)
         atexit.register(gc.freeze)
     for name in ("stdout", "stderr"):

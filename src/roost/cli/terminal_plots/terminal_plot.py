@@ -33,7 +33,7 @@ _MAX_LABEL = 48
 
 @dataclass(frozen=True)
 class TextStyle:
-    """What a terminal or file can show."""
+    """The size, colours and characters of a terminal or file."""
 
     width: int
     height: int
