@@ -222,7 +222,7 @@ def _print_groups(
     if as_json:
         terminal.print_json(groups)
     elif groups:
-        sys.stdout.write("\n".join(_group_table(key.upper(), groups)) + "\n")
+        sys.stdout.write("\n".join(_group_table(_group_title(key, groups), groups)) + "\n")
         _report_hidden(len(found) - len(groups))
     else:
         terminal.print_status("no packages" + (f" match {query}" if query else ""))
@@ -234,7 +234,18 @@ def _groups_below(directories: Iterable[Path | None], query: str) -> list[str]:
     from roost.operations.listing.run_groups import SEED, group_runs
 
     groups = [one for one in group_runs(directories, query, SEED) if one.succeeded > 1]
-    return ["", *_group_table("OVER SEEDS", groups)] if groups else []
+    return ["", *_group_table(_group_title(SEED, groups), groups)] if groups else []
+
+
+def _group_title(key: str, groups: Sequence[RunGroup]) -> str:
+    """Returns the name of the column with the values of groups: of those over seeds the setting that varies
+    besides, if it is one."""
+    from roost.operations.listing.run_groups import SEED
+
+    if key != SEED:
+        return key.upper()
+    names = {name for one in groups for name in one.values}
+    return f"{names.pop()} (over seeds)" if len(names) == 1 else "OVER SEEDS"
 
 
 def _group_table(title: str, groups: Sequence[RunGroup]) -> list[str]:
