@@ -10,6 +10,10 @@ BIN := .venv/bin
 PIP := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt \
        $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
+# Images of containers set it. Without bytecode every process of the tests compiles the tests, and every program
+# that they start compiles roost.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test test-system messages lint types format soak bench gpu clean
 .NOTPARALLEL:
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import shutil
 import signal
@@ -59,6 +60,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if soaks:
         config.hook.pytest_deselected(items=soaks)
         items[:] = [item for item in items if item not in soaks]
+
+
+def pytest_collection_finish() -> None:
+    """The modules and the tests stay to the end: a garbage collection need not visit them each time, above
+    all not in a fork of this process, which would copy their pages."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -11,8 +11,8 @@ from roost.base.errors import NotFound, Refused, UsageError
 from roost.lab.queue.task import STOPPED
 from roost.operations import resolve
 from roost.operations.curves.export_records import export_records
-from roost.operations.curves.plot import plot
 from roost.operations.models.export_weights import ExportWeightsRequest, export_weights
+from roost.operations.plots.plot import plot
 from roost.operations.reading.logs import logs
 from roost.operations.reading.show import show
 from roost.operations.reading.verify import verify

@@ -19,6 +19,7 @@ from roost.api.api_call import (
 from roost.base.strategy import StrategyName
 from roost.operations.comparing.comparison import PackageComparison
 from roost.operations.curves.curve import RecordedCurves
+from roost.operations.devices.device_history import DEFAULT_SINCE, MachineHistory
 from roost.operations.devices.devices import DeviceList as Cards
 from roost.operations.lab import LabStatus
 from roost.operations.notices import Notices
@@ -90,6 +91,15 @@ class ClientMethods:
     def devices(self) -> ApiRequest[Cards]:
         """Returns the cards and the processes on them."""
         return get("/devices", Cards)
+
+    @operation
+    def device_history(self, *, since: str = DEFAULT_SINCE) -> ApiRequest[MachineHistory]:
+        """Returns what the cards and the host did, and who held the cards.
+
+        Args:
+            since: How far back: ``30min``, ``12h``; about a day is stored.
+        """
+        return get("/devices/history", MachineHistory, since=since)
 
     @operation
     def change_devices(

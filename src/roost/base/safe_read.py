@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import hashlib
 import io
 import mmap
 import os
@@ -123,6 +122,8 @@ def read_hashed(path: Path, *, max_bytes: int = MAX_SMALL_FILE_BYTES) -> tuple[m
     Raises:
         OSError: As `read`.
     """
+    import hashlib  # 2 ms, which a list of packages does not need
+
     digest, end = hashlib.sha256(), 0
     with open(open_fd(path), "rb", buffering=0) as file:
         data = _memory(_size(file, path, max_bytes))
@@ -138,6 +139,8 @@ def sha256(path: Path) -> str:
     Raises:
         OSError: The file cannot be read, or is not a regular file.
     """
+    import hashlib
+
     with open(open_fd(path), "rb", buffering=0) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

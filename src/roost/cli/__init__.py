@@ -11,9 +11,11 @@ live_run: follows a running session, and handles Ctrl-C
 plain_output: the screen of a followed session in a pipe or file
 progress_bar: the screen of a followed session on a terminal
 wait_progress: screens that show the stage of other work
+device_history_view: draws what cards and host did, for `roost devices --history`
 package_view: text of `roost show`
 comparison_view: text of `roost compare`
 data_view: text of `roost show --data`
+terminal_plots: plots as text
 analysis_value: text of the value of `roost analyze`
 confirmation: the question before something is removed
 task_changes: `hold`, `release` and `priority`

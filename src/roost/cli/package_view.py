@@ -9,7 +9,8 @@ from typing import Any
 import click
 import msgspec
 
-from roost.base.text.byte_sizes import format_bytes
+from roost.base.text.byte_sizes import format_bytes, format_memory
+from roost.base.text.counts import format_cores
 from roost.base.text.word_list import join_names
 from roost.cli import table, terminal
 from roost.operations.reading.determinism_summary import DeterminismSummary
@@ -20,6 +21,7 @@ from roost.operations.reading.show import (
     PredictionDetails,
     SessionDetails,
 )
+from roost.operations.reading.system_details import SystemDetails
 from roost.package.lineage import ForkParent
 from roost.package.results import skipped_steps
 
@@ -33,6 +35,9 @@ def format_package(shown: PackageDetails, *, is_all: bool = False) -> Iterator[s
     """
     yield from _summary_lines(shown)
     yield from _section("sessions", _sessions(shown.sessions))
+    measured = [one for one in shown.sessions if one.system is not None]
+    newest = measured if is_all else measured[-_MAX_MEASURED:]
+    yield from _section("system", (line for one in newest for line in _system_lines(one)))
     yield from _section("initial weights", map(terminal.escape_text, _initial_weights_lines(shown)))
     yield from _section("checkpoints", _checkpoints(shown.checkpoints, _monitored_metrics(shown.settings)))
     yield from _section("analyses", _analyses(shown.analyses))
@@ -192,6 +197,63 @@ def _lost_guard_line(session: SessionDetails) -> str:
     continues = "continues" if session.state == "running" else "continued"
     moment = terminal.format_time(session.guard_lost)
     return f"session {session.number}: its guard was killed at {moment}; the session {continues} without one"
+
+
+_MAX_MEASURED = 2
+
+
+def _system_lines(session: SessionDetails) -> Iterator[str]:
+    """What host, processes and cards of a session did, and the energy."""
+    used = session.system
+    assert used is not None
+    host = used.host
+    cpu = "" if host.cpu is None else f" {host.cpu:.0f} % busy"
+    memory = _of_total("memory", host.peak_memory_mb, host.memory_mb)
+    parts = [f"{format_cores(host.cores)}{cpu}" if host.cores else "", memory]
+    parts += _process_parts(used)
+    name = f" on {host.name}" if host.name else ""
+    yield terminal.escape_text(f"session {session.number}{name}: {', '.join(filter(None, parts))}")
+    for number, card in enumerate(used.cards):
+        parts = [
+            "" if card.utilization is None else f"{card.utilization:.0f} % busy",
+            _of_total("memory", card.peak_memory_mb, card.total_mb),
+            "" if card.power is None else f"{card.power:.0f} W",
+            "" if card.temperature is None else f"{card.temperature:.0f} C",
+            f"throttled {card.throttled:.0f} % of the time" if card.throttled else "",
+            "" if card.energy_kwh is None else f"{_short(card.energy_kwh)} kWh",
+        ]
+        about = ", ".join(filter(None, parts)) or "not measured"
+        yield terminal.escape_text(f"  GPU {number} {card.name or card.id}: {about}")
+    if used.energy_kwh is not None and used.cost is not None:
+        price = f"{_short(used.cost)} {used.currency}".strip()
+        yield terminal.escape_text(f"  energy of the cards: {_short(used.energy_kwh)} kWh, {price}")
+    if idle := [str(number) for number, card in enumerate(used.cards) if card.is_idle]:
+        which = f"GPU {join_names(idle)} was" if len(idle) == 1 else f"GPUs {join_names(idle)} were"
+        yield f"  {which} idle for most of the time: a run that requests fewer leaves them to others"
+    if used.trouble:
+        yield terminal.escape_text(f"  not measured: {used.trouble}")
+
+
+def _process_parts(used: SystemDetails) -> Iterator[str]:
+    """``its processes: 3h of CPU, read 12 GB, wrote 1 GB``"""
+    found = []
+    if used.cpu_seconds is not None:
+        found.append(f"{terminal.format_duration(used.cpu_seconds)} of CPU")
+    for verb, mb in (("read", used.read_mb), ("wrote", used.written_mb)):
+        if mb and mb >= 1:
+            found.append(f"{verb} {format_memory(mb)}")
+    if found:
+        yield f"its processes: {', '.join(found)}"
+
+
+def _of_total(what: str, peak_mb: float | None, total_mb: float | None) -> str:
+    total = f" of {format_memory(total_mb)}" if total_mb else ""
+    return "" if peak_mb is None else f"{what} up to {format_memory(peak_mb)}{total}"
+
+
+def _short(value: float) -> str:
+    """A small amount with two significant digits, a large one with two decimals."""
+    return f"{value:.2g}" if value < 1 else f"{value:.2f}"
 
 
 def _initial_weights_lines(shown: PackageDetails) -> Iterator[str]:

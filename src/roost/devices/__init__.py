@@ -14,6 +14,7 @@ In reading order:
 - shared_folder: lists files in a folder that every user may write to
 - lease_files: the folder of the leases, and how leases are read
 - lease: takes leases
+- sampling: samples of the machine, once a second, for all sessions
 - lease_events: wakes a waiting process when a lease ends
 - demand: what other queues wait for
 - usage_ledger: what each user has used, for fair share

@@ -13,10 +13,16 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib.util import module_from_spec, spec_from_file_location
+from time import monotonic
 from typing import Any
+
+_MB = 2**20
+_POWER_REASONS, _HEAT_REASONS, _OTHER_REASONS = 0x04 | 0x80, 0x20 | 0x40, 0x08
+"""Bits of nvmlClocksEventReasons: the software's power limit and the power brake; the temperature, by
+software and hardware; a slowdown of the hardware, set together with its cause where the driver knows it."""
 
 
 class Driver:
@@ -27,15 +33,28 @@ class Driver:
         self._nvml = nvml
         self._is_open = False
         self._names: dict[int, dict[str, str]] = {}
+        self._energy: dict[str, tuple[float, int]] = {}
+        """Of each card, when its counter of energy was read, and what it said in mJ."""
 
     def answer(self) -> dict[str, Any]:
         """Returns ``{"gpus": […]}``, an empty list without a driver, or ``{"error": …}``."""
+        return self._answer(self._gpu)
+
+    def sample(self) -> dict[str, Any]:
+        """Returns the same for `roost.devices.sampling`: of each card ``id``, ``name``, ``total_mb``, and
+        ``values`` by the names of `machine_columns.CARD_COLUMNS`; of one that does not answer, ``error``."""
+        found = self._answer(self._gpu_sample)
+        if "gpus" in found:
+            found["gpus"] = [card for gpu in found["gpus"] for card in gpu.pop("parts", None) or [gpu]]
+        return found
+
+    def _answer(self, ask: Callable[[int], dict[str, Any] | None]) -> dict[str, Any]:
         nvml = self._nvml
         try:
             if not self._is_open:
                 nvml.nvmlInit()
                 self._is_open = True
-            answers = [self._gpu(index) for index in range(nvml.nvmlDeviceGetCount())]
+            answers = [ask(index) for index in range(nvml.nvmlDeviceGetCount())]
         except (nvml.NVMLError_LibraryNotFound, nvml.NVMLError_DriverNotLoaded):
             return {"gpus": []}
         except nvml.NVMLError as error:
@@ -76,6 +95,66 @@ class Driver:
             found = {**self._names.get(index, {}), "error": str(error)}
         return {"index": index, **found}
 
+    def _gpu_sample(self, index: int) -> dict[str, Any] | None:
+        """A card, or its MIG instances (``parts``), whose memory is their own, and whose temperature, power
+        and clocks are the card's."""
+        nvml = self._nvml
+        try:
+            handle = nvml.nvmlDeviceGetHandleByIndex(index)
+            self._names[index] = self._name(handle)
+            values, mode = self._values(handle), self._query(handle, "MigMode")
+            found = self._sampled(handle, self._names[index], values)
+            if mode is not None and mode[0] == nvml.NVML_DEVICE_MIG_ENABLE:
+                del values["power"]  # of all instances together
+                found["parts"] = [
+                    self._sampled(part, self._name(part), values) for part in self._part_handles(handle)
+                ]
+        except nvml.NVMLError_NoPermission:
+            return None
+        except nvml.NVMLError as error:
+            name = self._names.get(index, {})
+            return {"id": name.get("uuid", str(index)), "name": name.get("name", ""), "error": str(error)}
+        return found
+
+    def _sampled(self, handle: Any, name: dict[str, str], values: dict[str, float]) -> dict[str, Any]:
+        memory = self._query(handle, "MemoryInfo")
+        own = {} if memory is None else {"memory_mb": (memory.total - memory.free) / _MB}
+        total_mb = 0 if memory is None else memory.total // _MB
+        return {"id": name["uuid"], "name": name["name"], "total_mb": total_mb, "values": {**values, **own}}
+
+    def _values(self, handle: Any) -> dict[str, float]:
+        nvml = self._nvml
+        load = self._query(handle, "UtilizationRates")
+        reasons = self._query(handle, "CurrentClocksEventReasons", "CurrentClocksThrottleReasons")
+        found = {
+            "utilization": None if load is None else load.gpu,
+            "memory_busy": None if load is None else load.memory,
+            "power": self._mean_watts(handle),
+            "temperature": self._query(
+                handle, "TemperatureV", "Temperature", more=[nvml.NVML_TEMPERATURE_GPU]
+            ),
+            "clock": self._query(handle, "ClockInfo", more=[nvml.NVML_CLOCK_SM]),
+            "memory_clock": self._query(handle, "ClockInfo", more=[nvml.NVML_CLOCK_MEM]),
+        }
+        if reasons is not None:
+            is_explained = reasons & (_POWER_REASONS | _HEAT_REASONS)
+            found["throttled_power"] = 100 * bool(reasons & _POWER_REASONS)
+            found["throttled_heat"] = 100 * bool(reasons & _HEAT_REASONS)
+            found["throttled_other"] = 100 * bool(reasons & _OTHER_REASONS and not is_explained)
+        return {name: float(value) for name, value in found.items() if value is not None}
+
+    def _mean_watts(self, handle: Any) -> float | None:
+        """The mean since the sample before, by the card's counter of energy, which misses no peak between two
+        samples; without one, the power now."""
+        energy = self._query(handle, "TotalEnergyConsumption")
+        if energy is not None:
+            uuid, now = self._nvml.nvmlDeviceGetUUID(handle), monotonic()
+            before, self._energy[uuid] = self._energy.get(uuid), (now, energy)
+            if before is not None and energy >= before[1] and now > before[0]:
+                return float(energy - before[1]) / 1000 / (now - before[0])
+        milliwatts = self._query(handle, "PowerUsage")
+        return None if milliwatts is None else milliwatts / 1000
+
     def _name(self, handle: Any) -> dict[str, str]:
         nvml = self._nvml
         return {"uuid": nvml.nvmlDeviceGetUUID(handle), "name": nvml.nvmlDeviceGetName(handle)}
@@ -97,11 +176,15 @@ class Driver:
         mode = self._query(handle, "MigMode")
         if mode is None or mode[0] != nvml.NVML_DEVICE_MIG_ENABLE:
             return None
-        parts = []
+        return [self._part(part) for part in self._part_handles(handle)]
+
+    def _part_handles(self, handle: Any) -> list[Any]:
+        nvml = self._nvml
+        found = []
         for number in range(nvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
             with suppress(nvml.NVMLError_NotFound):  # a number that no instance has
-                parts.append(self._part(nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, number)))
-        return parts
+                found.append(nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, number))
+        return found
 
     def _part(self, handle: Any) -> dict[str, Any]:
         found = {**self._name(handle), **self._memory(handle)}

@@ -18,7 +18,8 @@ from roost.devices.nvml import DriverClient
 
 VARIABLE = "ROOST_DEVICES"
 
-_SIMULATED = "sim:"
+SIMULATED = "sim:"
+"""How the value of `VARIABLE` begins for simulated cards."""
 _NVML, _CPU = "nvml", "cpu"
 
 
@@ -58,8 +59,8 @@ def open_inventory(
             yield client.cards
     elif source == _CPU:
         yield list
-    elif source.startswith(_SIMULATED):
-        text = source.removeprefix(_SIMULATED)
+    elif source.startswith(SIMULATED):
+        text = source.removeprefix(SIMULATED)
         yield lambda: simulated_cards.cards(text, time.time(), setting=VARIABLE)
     else:
         raise UsageError(
@@ -72,7 +73,7 @@ def open_inventory(
 
 def is_simulated(environment: Mapping[str, str] = os.environ) -> bool:
     """Whether the cards are simulated: nothing can compute on them."""
-    return environment.get(VARIABLE, "").startswith(_SIMULATED)
+    return environment.get(VARIABLE, "").startswith(SIMULATED)
 
 
 def excludes_real_cards(environment: Mapping[str, str] = os.environ) -> bool:

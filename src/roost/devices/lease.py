@@ -79,10 +79,11 @@ class Leases:
     Args:
         token: Identifies them.
         fds: One descriptor for each card. A process with a copy of a descriptor holds that lease.
+        card_ids: The ids of these cards.
     """
 
-    def __init__(self, token: str, fds: Sequence[int]) -> None:
-        self.token, self.fds = token, tuple(fds)
+    def __init__(self, token: str, fds: Sequence[int], card_ids: Sequence[str] = ()) -> None:
+        self.token, self.fds, self.card_ids = token, tuple(fds), tuple(card_ids)
 
     def environment(self) -> dict[str, str]:
         """Returns the variables for a process that runs under these leases: with them, processes that it
@@ -145,7 +146,7 @@ def take(
         full = [card for card in cards if not _fits(card, found[card.id], request)]
         if full:
             raise _busy_error(full, found, mb)
-        return _write_leases(locked, mb, holder)
+        return _write_leases(locked, mb, holder, card_ids=[card.id for card in cards])
 
 
 def unleased_cards(cards: Sequence[Card]) -> list[Card]:
@@ -209,7 +210,9 @@ def _busy_error(full: Sequence[Card], found: Mapping[str, Sequence[CardLease]], 
     )
 
 
-def _write_leases(locked: Sequence[tuple[Card, int]], mb: int | None, holder: LeaseHolder) -> Leases:
+def _write_leases(
+    locked: Sequence[tuple[Card, int]], mb: int | None, holder: LeaseHolder, *, card_ids: Sequence[str]
+) -> Leases:
     token, since, fds = secrets.token_hex(8), time.time(), []
     name = lease_files.file_name(os.geteuid(), token)
     try:
@@ -242,4 +245,4 @@ def _write_leases(locked: Sequence[tuple[Card, int]], mb: int | None, holder: Le
                 fix=f"free space or repair that disk, or name another folder in {lease_files.VARIABLE}",
             ) from error
         raise
-    return Leases(token, fds)
+    return Leases(token, fds, card_ids)

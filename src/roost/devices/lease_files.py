@@ -40,11 +40,12 @@ from roost.base.text.timestamps import format_clock
 from roost.devices import shared_folder
 
 VARIABLE = "ROOST_LEASES"
-USAGE_FOLDER, WANTS_FOLDER = "usage", "wants"
+USAGE_FOLDER, WANTS_FOLDER, SAMPLES_FOLDER = "usage", "wants", "samples"
 ADMISSION_WAIT_SECONDS = 2.0
 """How long the lock of a card is waited for to take a lease; other processes hold it for a millisecond."""
 READ_WAIT_SECONDS = 0.5
 """How long reading the leases of a card, or of all cards together, waits for locks."""
+_NO_CARDS = (USAGE_FOLDER, WANTS_FOLDER, SAMPLES_FOLDER)
 _LOCK_FOLDER, _TEMPORARY_FOLDER = Path("/run/lock"), Path("/tmp")
 _SHARED_MODE = 0o1777
 _CREATION_SECONDS = 1.0
@@ -141,6 +142,15 @@ def make_shared_folder(path: Path) -> Path:
         raise Refused(message, where=path, fix=f"name another folder in {VARIABLE}") from error
     _require_shared(path, time.monotonic() + _CREATION_SECONDS)
     return path
+
+
+def make_samples_folder() -> str:
+    """Creates the folder of the machine's samples if it does not exist; returns its path. One that cannot be
+    used fails no session: its supervisor finds it unusable, too, and says so."""
+    root = leases_folder()
+    with suppress(Refused):
+        make_shared_folder(make_shared_folder(root) / SAMPLES_FOLDER)
+    return str(root / SAMPLES_FOLDER)
 
 
 def _require_shared(path: Path, deadline: float) -> None:
@@ -253,7 +263,7 @@ def all_leases(root: Path, *, first: Iterable[str] = ()) -> list[CardLease]:
     if len(names) > _MAX_CARDS:
         known = {card_folder(root, card).name for card in first}
         names = [*known.intersection(names), *nsmallest(_MAX_CARDS, set(names) - known)]
-    cards = [(name, unquote(name)) for name in sorted(names) if name not in (USAGE_FOLDER, WANTS_FOLDER)]
+    cards = [(name, unquote(name)) for name in sorted(names) if name not in _NO_CARDS]
     deadline = time.monotonic() + READ_WAIT_SECONDS
     return [
         lease

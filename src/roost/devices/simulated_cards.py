@@ -8,7 +8,8 @@ one rename to change it during a run::
       "start": 1795160000,
       "cards": "2x80GB:H100,2x24GB:RTX4090",
       "processes": [{"card": "SIM-0", "pid": 4711, "user": "ann", "memory": "10GB", "begin": 60, "end": 600}],
-      "failures": [{"card": "SIM-3", "trouble": "GPU is lost", "begin": 30}]
+      "failures": [{"card": "SIM-3", "trouble": "GPU is lost", "begin": 30}],
+      "loads": [{"card": "SIM-0", "utilization": 90, "power": 310.5, "temperature": 61, "begin": 60}]
     }
 
 Times are seconds after ``start``; without ``start`` they are Unix seconds. An entry without ``begin`` was
@@ -22,6 +23,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
@@ -57,13 +59,28 @@ class SimulatedFailure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     end: float | None = None
 
 
+class SimulatedLoad(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A time in which a card of a scenario computes: per cent, W and degrees Celsius."""
+
+    card: str
+    utilization: Annotated[int, msgspec.Meta(ge=0, le=100)] | None = None
+    power: Annotated[float, msgspec.Meta(ge=0)] | None = None
+    temperature: int | None = None
+    begin: float | None = None
+    end: float | None = None
+
+
+SimulatedEvent = SimulatedProcess | SimulatedFailure | SimulatedLoad
+
+
 class SimulationScenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The content of a scenario file: the cards, and the processes and failures on them."""
+    """The content of a scenario file: the cards, the processes on them, their failures and their loads."""
 
     cards: str
     start: float = 0.0
     processes: list[SimulatedProcess] = []
     failures: list[SimulatedFailure] = []
+    loads: list[SimulatedLoad] = []
 
 
 def cards(text: str, now: float, *, setting: str) -> list[Card]:
@@ -154,6 +171,15 @@ def cards_at(scenario: SimulationScenario, now: float, *, where: object | None =
             card, user = found[process.card], CardProcess(process.pid, process.user, used_mb)
             free_mb = max(0, card.free_mb - (used_mb or 0))
             found[card.id] = replace(card, free_mb=free_mb, users=(*card.users, user))
+    for index, load in enumerate(scenario.loads):
+        _check(load, f"loads[{index}]", found, where)
+        if _is_active(load, at):
+            found[load.card] = replace(
+                found[load.card],
+                utilization=load.utilization,
+                power=load.power,
+                temperature=load.temperature,
+            )
     for index, failure in enumerate(scenario.failures):
         _check(failure, f"failures[{index}]", found, where)
         if _is_active(failure, at):
@@ -163,9 +189,7 @@ def cards_at(scenario: SimulationScenario, now: float, *, where: object | None =
     return list(found.values())
 
 
-def _check(
-    event: SimulatedProcess | SimulatedFailure, key: str, found: Mapping[str, Card], where: object | None
-) -> None:
+def _check(event: SimulatedEvent, key: str, found: Mapping[str, Card], where: object | None) -> None:
     if event.card not in found:
         raise ConfigError(
             "there is no such card",
@@ -184,7 +208,7 @@ def _check(
         )
 
 
-def _is_active(event: SimulatedProcess | SimulatedFailure, at: float) -> bool:
+def _is_active(event: SimulatedEvent, at: float) -> bool:
     return (event.begin is None or event.begin <= at) and (event.end is None or at < event.end)
 
 

@@ -126,6 +126,18 @@ def decayed_usage(now: float, *, leases: Iterable[CardLease]) -> dict[str, float
     return {lease_files.user_name(uid): seconds for uid, seconds in worth.items() if seconds > 0}
 
 
+def rows_since(begin: float) -> list[tuple[str, UsageRow]]:
+    """Returns the user and the row of each use of cards that ended after ``begin`` (Unix seconds). Old rows
+    are merged ones."""
+    ledgers = _refreshed_ledgers(lease_files.leases_folder() / USAGE_FOLDER)
+    return [
+        (lease_files.user_name(uid), row)
+        for uid, ledger in ledgers.items()
+        for row in ledger.rows.values()
+        if row.end > begin
+    ]
+
+
 class _Ledger:
     """The rows of one file and their decayed sum, both incremental: `refresh` reads only added rows, and
     `worth` adds only rows that have ended since.

@@ -10,7 +10,8 @@ reading: to show and verify packages
 keeping: to label, remove, restore and prune packages
 python_api: packages and runs from Python
 comparing: to compare packages
-curves: to plot and export records
+curves: to read and export records
+plots: pictures of records and settings
 models: to use the trained weights: analysis, prediction, export
 simulation: to replay the queue on a virtual clock
 resolve: the package or tasks that a user names

@@ -246,7 +246,8 @@ class PackageFolder:
     def new_session(self, request: Mapping[str, Any], *, is_durable: bool = True) -> int:
         """Adds a session and returns its number, see `sessions.write_request`. The caller must hold the
         lock."""
-        for folder in (self.path, self.path / "sessions", self.blackbox, *self.path.glob("profile/*")):
+        folders = (self.path, self.path / "sessions", self.path / "system", self.blackbox)
+        for folder in (*folders, *self.path.glob("profile/*")):
             if folder.is_dir():
                 durable.sweep(folder)  # temporary files of a killed process
         return sessions.write_request(self.path / "sessions", dict(request), is_durable=is_durable)

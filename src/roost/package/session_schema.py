@@ -235,6 +235,52 @@ class CardMemory(JsonFields):
     """How many allocations failed and were tried again."""
 
 
+class CardUse(JsonFields):
+    """An entry of `SystemUse.cards`: what a card did while the session had it."""
+
+    id: str = REQUIRED
+    """The UUID."""
+    name: str = ""
+    """The model."""
+    total_mb: int | None = None
+    utilization: float | None = None
+    """The mean, in per cent of the time."""
+    peak_memory_mb: float | None = None
+    """The most that all processes together had on the card."""
+    power: float | None = None
+    """The mean, in W."""
+    temperature: float | None = None
+    """The highest, in degrees Celsius."""
+    throttled: float | None = None
+    """Per cent of the time in which its clock was lowered by power, heat or another cause."""
+    energy_kwh: float | None = None
+
+
+class SystemUse(JsonFields):
+    """What the session's cards, its processes and the host did, in numbers; second by second they are in
+    ``system/<n>.jsonl``. None: not measured."""
+
+    seconds: float = 0.0
+    """The time that was measured."""
+    cards: list[CardUse] = []
+    """The cards of the session (read from a file: plain mappings)."""
+    energy_kwh: float | None = None
+    """Of all cards together."""
+    price_per_kwh: float | None = None
+    """As ROOST_PRICE_PER_KWH said."""
+    currency: str = ""
+    cost: float | None = None
+    cpu_seconds: float | None = None
+    """The processor time of all processes of the session."""
+    read_mb: float | None = None
+    """What its processes have read from disks, in MB."""
+    written_mb: float | None = None
+    host: dict[str, Any] = {}
+    """name, cores and memory_mb of the machine; cpu: the mean of all cores in per cent; peak_memory_mb."""
+    trouble: str | None = None
+    """What was not measured, or could not be written, and why."""
+
+
 class SessionRecord(JsonFields):
     """The session record: how a session, or an analysis, started and ended. Its supervisor writes it; if the
     supervisor was killed its guard does, and a program without a supervisor writes it itself."""
@@ -291,6 +337,8 @@ class SessionRecord(JsonFields):
     """How many bytes of output were left out, of all ranks together."""
     peak_tree_memory_mb: float | None = None
     """The peak of the memory of all processes of the session together, in MB."""
+    system: Mapping[str, Any] | None = None
+    """`SystemUse`; None for a session that ended at once."""
     memory: Mapping[str, Any] | None = None
     """`CardMemory`: the card memory of the rank that used most; None: no rank has reported it."""
     scope: str | None = None

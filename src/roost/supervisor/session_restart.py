@@ -133,6 +133,7 @@ def planned_session(spec: SessionSpec) -> SessionSpec | None:
         session_file=f"{folder}/{number}.json",
         stacks=spec.stacks and f"{folder}/{number}.stacks.txt",
         seal=spec.seal and f"{folder}/{number}.seal.json",
+        system=spec.system and f"{os.path.dirname(spec.system)}/{number}.jsonl",  # noqa: PTH120
         request_file="",  # made durable when the restart was planned
         token=request["token"],
         restarted=spec.restarted + 1,

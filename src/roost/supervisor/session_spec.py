@@ -39,6 +39,13 @@ class SessionSpec(NamedTuple):
     seal: str = ""
     """The file into which the guard writes the digests of what the session wrote
     (`roost.package.seals.session_seal`); empty: none."""
+    system: str = ""
+    """The file for the metrics of cards, processes and host (`roost.package.results.system_metrics`); empty:
+    none."""
+    samples: str = ""
+    """The folder with the samples of this machine (`roost.devices.sampling`)."""
+    card_ids: tuple[str, ...] = ()
+    """The cards of which the session holds leases, in the order of its devices."""
     cgroup: bool = True
     """Whether the run gets a cgroup where one can be created; without it, its processes are found by
     parent."""
@@ -79,6 +86,6 @@ class SessionSpec(NamedTuple):
         """Reads a spec. Raises ValueError or TypeError if the text is not one."""
         fields = json.loads(text)
         fields["limits"] = SessionLimits(**fields.get("limits", {}))
-        for name in ("ranks", "lease_fds", "core_ids"):
+        for name in ("ranks", "lease_fds", "core_ids", "card_ids"):
             fields[name] = tuple(fields.get(name, ()))
         return cls(**fields)

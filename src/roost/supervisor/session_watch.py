@@ -4,14 +4,17 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
+from typing import TYPE_CHECKING
 
 from roost.base.errors import STOPPED_EXIT_CODE
 from roost.base.system.worker_protocol import TIME_LIMIT
+from roost.package.session_schema import SystemUse
 from roost.supervisor.exit_status import STALLED, SessionOutcome
 from roost.supervisor.monitoring import stall_watch
-from roost.supervisor.monitoring.memory_peak import ProcessTreePeak
+from roost.supervisor.monitoring.memory_peak import ProcessTreePeak, start_use
 from roost.supervisor.output.output_cap import OutputCap
 from roost.supervisor.output.output_file import write_line
 from roost.supervisor.processes import session_processes
@@ -20,9 +23,15 @@ from roost.supervisor.rank_processes import RankProcesses
 from roost.supervisor.session_record import SessionRecordFile
 from roost.supervisor.session_spec import SessionSpec
 
+if TYPE_CHECKING:
+    from roost.supervisor.monitoring.system_watch import SystemWatch
+
 _TOUCH_LEASES_SECONDS = 60.0
 """If a run is killed together with its supervisor and guard, the time it had its cards is known to this
 precision."""
+_SYSTEM_SECONDS = 1.0
+"""When cards, processes and host are measured first: most sessions that end sooner have nothing to show, and
+are many."""
 
 
 class SessionWatch:
@@ -42,6 +51,9 @@ class SessionWatch:
         self._wall_end = now + limits.wall_seconds if limits.wall_seconds is not None else None
         self._caps = [OutputCap(fd, limits.output_bytes) for fd in output_fds]
         self._peak = ProcessTreePeak(os.getpid(), limits.host_memory_mb, session_file=spec.session_file)
+        self._started, self._start_use = now, start_use(now)
+        self._system: SystemWatch | None = None
+        self._system_at = now + _SYSTEM_SECONDS if spec.system else math.inf
         # A user at the terminal may pause for any time.
         self._stall: stall_watch.StallWatch | None = None
         if limits.stall_seconds is not None and not spec.terminal:
@@ -56,6 +68,8 @@ class SessionWatch:
             write_line(self._workers.output_fd, exceeded.error or "")
             return exceeded
         self.next_tick = now + min(map(self._check_output, [*self._caps]), default=1.0)
+        if self._spec.system:
+            self._watch_system(now)
         if self._spec.lease_fds:
             self._touch_leases(now)
         if self._wall_end is not None and now >= self._wall_end:
@@ -83,8 +97,35 @@ class SessionWatch:
                 self.next_tick = 0.0
 
     def finish(self) -> None:
-        """Adds the measurements to the record."""
+        """Adds the measurements to the record. To be called when all processes have ended."""
         self._record.fields.peak_tree_memory_mb = round(self._peak.peak_mb, 1)
+        if self._system is not None:
+            self._record.fields.system = self._system.finish(time.monotonic(), self._peak.use)
+
+    @property
+    def spared_pids(self) -> list[int]:
+        """Processes below this one that are no part of the session: they end with the supervisor, and one
+        that a driver holds must not keep it."""
+        return [] if self._system is None else self._system.child_pids
+
+    def _watch_system(self, now: float) -> None:
+        if now >= self._system_at:
+            if self._system is None:
+                self._start_system()
+            if self._system is not None:
+                self._system_at = self._system.tick(now, self._peak.use)
+                self._peak.spared = self._system.child_pids
+        self.next_tick = min(self.next_tick, self._system_at)
+
+    def _start_system(self) -> None:
+        from roost.supervisor.monitoring.system_watch import SystemWatch
+
+        try:
+            self._system = SystemWatch(self._spec, started=self._started, start_use=self._start_use)
+        except OSError as error:
+            why = f"cards, processes and host are not measured: {error.strerror or error}"
+            self._record.fields.system = SystemUse(trouble=why)
+            self._system_at = math.inf
 
     def _touch_leases(self, now: float) -> None:
         if now >= self._touch_leases_at:
@@ -111,7 +152,9 @@ class SessionWatch:
         from roost.supervisor.monitoring import process_stacks
 
         workers, worker_pids = self._workers, self._workers.pids
-        pids = sorted(descendants(os.getpid()), key=lambda pid: (pid not in worker_pids, pid))
+        pids = sorted(
+            descendants(os.getpid(), spared=self.spared_pids), key=lambda pid: (pid not in worker_pids, pid)
+        )
         samples = process_stacks.sample_processes(
             pids, read_fd=workers.stacks_fd, workers_fd=workers.workers_stacks_fd
         )

@@ -226,7 +226,8 @@ class Supervisor:
 
     def _kill_all(self) -> list[int]:
         self._tree_killed = True
-        survivors = session_processes.kill_all(self._group, on_reaped=self._note_end)
+        spared = self._watch.spared_pids
+        survivors = session_processes.kill_all(self._group, on_reaped=self._note_end, spared=spared)
         if sys.platform != "linux":
             for pid in self._workers.pids:
                 kill_tree(pid, include_root=True)

@@ -100,7 +100,7 @@ def test_plot_and_a_log_that_is_followed(
     tmp_path: Path, name: str, value: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "roost.operations.curves.plot_drawing.draw", lambda picture, kind: b""
+        "roost.operations.plots.plot_drawing.draw", lambda picture, kind: b""
     )  # half a second each
     made = package(tmp_path / "runs", state="stopped")
     request = made.path / "sessions" / "1.request.json"

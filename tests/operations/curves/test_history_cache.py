@@ -25,16 +25,24 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history_cache, "_REWRITE_BYTES", 0)
 
 
-def same(folder: Path) -> History:
+def same(folder: Path, *, row_numbers: bool = False) -> History:
     """The history, which must be that of the fold."""
     folded = records.fold(folder)
     expected = {**folded.series, **folded.perf, **folded.stats}
     history = History(folder)
     assert sorted(history.names) == sorted(expected)
+    assert (history.starts, history.torn) == (folded.starts, folded.torn)
     for name, (steps, values) in expected.items():
         found = history.series(name)
         assert found[0].tolist() == steps, name
         assert list(map(repr, found[1].tolist())) == [repr(float(value)) for value in values], name
+    if row_numbers and folded.rows:
+        numbered = History(folder, row_numbers=True)
+        assert numbered.names == history.names
+        for number in ("epoch", "time"):
+            of_step = {row["step"]: row[number] for row in folded.rows if number in row}
+            steps, values = numbered.series(number)
+            assert dict(zip(steps.tolist(), values.tolist(), strict=True)) == of_step
     return history
 
 
@@ -73,8 +81,9 @@ def test_is_the_fold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, draw: rand
     step = 0
     for number in range(draw.randint(0, 1), draw.randint(2, 5)):
         step = grow(draw, folder, number, step, draw.randint(0, 80))
-        same(folder)  # cold for the new session, from the cache for those before
-        same(folder)
+        with_numbers = draw.random() < 0.5  # a cache without them is rebuilt, one with them is kept
+        same(folder, row_numbers=with_numbers)  # cold for the new session, from the cache for those before
+        same(folder, row_numbers=with_numbers)
 
 
 def test_only_the_new_end_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

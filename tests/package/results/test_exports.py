@@ -8,7 +8,7 @@ import pytest
 
 from roost.base.errors import Refused, UsageError
 from roost.operations.curves.export_records import export_records
-from roost.operations.curves.plot import follow, plot
+from roost.operations.plots.plot import follow, plot
 from roost.package import snapshot
 from roost.package.package import PackageFolder
 from roost.package.results.exports import export_path

@@ -24,6 +24,13 @@ class ProcessStat(NamedTuple):
     parent_pid: int
     num_threads: int
     start_ticks: int
+    cpu_ticks: int = 0
+    """The processor time of the process and of its descendants that were waited for, in clock ticks."""
+
+    @property
+    def cpu_seconds(self) -> float:
+        """The same in seconds."""
+        return self.cpu_ticks / os.sysconf("SC_CLK_TCK")
 
     @property
     def ended(self) -> bool:
@@ -41,7 +48,8 @@ def read_stat(pid: int) -> ProcessStat | None:
         return None
     # The name in parentheses may itself contain spaces and parentheses: count from the last one.
     fields = line[line.rindex(b")") + 2 :].split()
-    return ProcessStat(fields[0].decode(), int(fields[1]), int(fields[17]), int(fields[19]))
+    cpu_ticks = sum(map(int, fields[11:15]))
+    return ProcessStat(fields[0].decode(), int(fields[1]), int(fields[17]), int(fields[19]), cpu_ticks)
 
 
 def start_ticks(pid: int) -> int | None:

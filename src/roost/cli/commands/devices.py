@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -93,6 +94,8 @@ class _DevicesCommand(click.Command):
 @click.option(
     "--host-memory", metavar="MB", help="Memory of the machine for all tasks: 64000, 64GB, or any: all of it."
 )
+@click.option("--history", "is_history", is_flag=True, help="Draw what cards and host did.")
+@click.option("--since", metavar="TIME", help="How far back --history goes: 30min, 12h; default: 1h.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
     allowed: str | None,
@@ -101,6 +104,8 @@ def command(
     keep_free: str | None,
     cores: Any,
     host_memory: str | None,
+    is_history: bool,
+    since: str | None,
     as_json: bool,
 ) -> int:
     """Lists the GPUs of this machine, what uses them, and the host; changes how the lab uses them.
@@ -116,9 +121,12 @@ def command(
     roost devices -d all --most-per-card 2 --foreign avoid
     roost devices --keep-free 2GB   # for the desktop and other programs
     roost devices --cores 4 --host-memory 16GB   # what all tasks together may have of the host
+    roost devices --history --since 12h          # a picture of the last hours; about a day is stored
     """
     from roost.operations.devices import devices
 
+    if since is not None and not is_history:
+        raise UsageError("belongs to --history", setting="--since", received=since, fix="add --history")
     free_mb = parse_memory(keep_free, setting="--keep-free") if keep_free is not None else None
     host_mb: Any = host_memory
     if host_memory not in (None, "any"):
@@ -133,6 +141,8 @@ def command(
     )
     if change != devices.DeviceChange():
         devices.change(change)
+    if is_history:
+        return _print_history(since, as_json=as_json)
     shown = devices.show()
     if as_json:
         terminal.print_json(shown)
@@ -149,6 +159,24 @@ def command(
         f"tasks per card: {most}; cards with processes without a lease: {shown.foreign}; "
         f"kept free on each card: {format_memory(shown.keep_free_mb)}; for tasks: {for_tasks}"
     )
+    return 0
+
+
+def _print_history(since: str | None, *, as_json: bool) -> int:
+    from roost.cli import device_history_view
+    from roost.operations.devices import device_history
+
+    found = device_history.history(since or device_history.DEFAULT_SINCE)
+    if as_json:
+        terminal.print_json(found)
+        return 0
+    if not found.times:
+        terminal.print_status("nothing was sampled in this time: the machine is sampled while sessions run")
+        return 0
+    for line in device_history_view.format_history(found, width=shutil.get_terminal_size().columns):
+        click.echo(line)
+    if found.trouble:
+        terminal.print_status(f"no samples of the cards now: {found.trouble}")
     return 0
 
 

@@ -17,6 +17,7 @@ from roost.base.system.worker_protocol import (
     REPORT_VARIABLE,
 )
 from roost.package.package import PackageFolder
+from roost.package.results import system_metrics
 from roost.package.seals import session_seal
 from roost.supervisor.limits import SessionLimits
 from roost.supervisor.session_spec import SessionSpec
@@ -90,6 +91,8 @@ def add_session(
     Raises:
         OSError: The request file cannot be written.
     """
+    from roost.devices import lease_files  # takes 2 ms, which a submission need not spend
+
     token = token or secrets.token_hex(16)
     bound = {"core_ids": list(core_ids)} if core_ids else {}
     request = {**plan.request, **(added or {}), **bound, "token": token}
@@ -110,6 +113,9 @@ def add_session(
         progress="" if plan.is_command else str(package.progress),
         stacks=str(folder / f"{number}.stacks.txt"),
         seal=str(session_seal.seal_path(package.path, number)),
+        system=str(package.path / system_metrics.FOLDER / f"{number}.jsonl"),
+        samples=lease_files.make_samples_folder(),
+        card_ids=leases.card_ids if leases is not None else (),
         terminal=terminal,
         ranks=plan.ranks,
         restart=plan.restart,

@@ -34,7 +34,7 @@ def compare(
 
     Args:
         packages: Their paths.
-        metrics: Compare only these, by name or pattern as `roost.operations.curves.plot.plot` takes them;
+        metrics: Compare only these, by name or pattern as `roost.operations.plots.plot.plot` takes them;
             empty: all but times (``perf/…``) and statistics (``stats/…``).
         step: The step of the common values; None: the last one that all runs with records have reached.
         diff: The files whose lines are compared, by path or pattern; empty: all that differ; None: none.

@@ -17,7 +17,7 @@ from roost.operations.comparing.compared_run import RunContent
 from roost.operations.comparing.comparison import MetricComparison, Mode
 from roost.operations.curves import history_cache
 from roost.operations.curves.history_cache import DamagedCache, History, Series
-from roost.operations.curves.plot_panels import matches_any
+from roost.operations.plots.plot_panels import matches_any
 from roost.package import records
 
 # fmt: off

@@ -24,6 +24,7 @@ import numpy as np
 from roost.base import durable, safe_read
 from roost.operations.cache_folder import cache_folder, write_cache_file
 from roost.operations.curves.record_columns import (
+    ROW_NUMBERS,
     Column,
     LineDecoder,
     MetricSet,
@@ -35,7 +36,7 @@ from roost.operations.curves.record_columns import (
     repeated_steps,
 )
 
-_FORMAT = 1
+_FORMAT = 2
 _READ_BYTES = 1 << 20
 _REWRITE_BYTES = 1 << 20
 """The columns are written again only if more than this, and a sixteenth of the records file, is new."""
@@ -111,26 +112,31 @@ class History:
 
     Args:
         folder: The ``records`` folder of a package; it need not exist.
+        row_numbers: Whether the series of `ROW_NUMBERS` are read too. A cache without them is rebuilt once.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, row_numbers: bool = False) -> None:
         self.blocks: list[RowBlock] = []
         self.cursor = "0:0"
         """The position after the last row, for `roost.serve.routes.run_records`."""
-        num_begun = 0
-        for session in _read_sessions(folder):
+        self.starts: list[tuple[int, int]] = []
+        """For each session its number and the step from which it continued."""
+        self.torn = 0
+        """Lines that could not be read."""
+        for session in _read_sessions(folder, row_numbers):
             self.cursor = f"{session.number}:{session.read}"
+            self.torn += session.torn
             if session.start is None:
                 continue
             for block in self.blocks:
                 block.discard_after(session.start)
             self.blocks += session.blocks
-            num_begun += 1
+            self.starts.append((session.number, session.start))
         self.blocks = [block for block in self.blocks if block.num_effective]
         kept = [block.steps[: block.num_effective] for block in self.blocks]
         self._steps: NumberArray = np.concatenate(kept) if kept else np.zeros(0, np.int64)
         self._repeated = repeated_steps(self._steps)
-        self._moved = self._move_repeated_rows() if num_begun > 1 else {}
+        self._moved = self._move_repeated_rows() if len(self.starts) > 1 else {}
 
     @property
     def names(self) -> list[str]:
@@ -139,12 +145,13 @@ class History:
             name
             for block in self.blocks
             for name, first in block.first_rows.items()
-            if first < block.num_effective
+            if first < block.num_effective and name not in ROW_NUMBERS
         )
         return list(dict.fromkeys(found))
 
     def series(self, name: str) -> Series:
-        """Returns the steps, ascending, and the values of one name.
+        """Returns the steps, ascending, and the values of one name; or of one of `ROW_NUMBERS`, if they were
+        read.
 
         Raises:
             KeyError: The name is not recorded.
@@ -215,21 +222,21 @@ def remove_cached(folder: Path) -> None:
         durable.discard(_cache_file(path))
 
 
-def _read_sessions(folder: Path) -> Iterator[SessionRecords]:
+def _read_sessions(folder: Path, row_numbers: bool) -> Iterator[SessionRecords]:
     for path in records_files(folder):
         with suppress(OSError):  # a FIFO, a folder, …: not a records file
-            yield read_session(path)
+            yield read_session(path, row_numbers=row_numbers)
 
 
-def read_session(path: Path) -> SessionRecords:
-    """Reads the records file of one session, as it is now.
+def read_session(path: Path, *, row_numbers: bool = False) -> SessionRecords:
+    """Reads the records file of one session, as it is now; with `ROW_NUMBERS` if they are asked for.
 
     Raises:
         OSError: It cannot be read.
     """
     with open(safe_read.open_fd(path), "rb", buffering=0) as file:
         fd = file.fileno()
-        session, decoder = _read_cached(path, fd)
+        session, decoder = _read_cached(path, fd, row_numbers)
         known = session.read
         rest = b""
         while piece := os.pread(fd, _READ_BYTES, session.read + len(rest)):
@@ -241,10 +248,11 @@ def read_session(path: Path) -> SessionRecords:
             _write_cache(path, fd, session, decoder)
     if rest:
         session.add_lines(decoder, rest)  # perhaps a complete row whose newline is not written yet
+    session.torn = decoder.torn
     return session
 
 
-def _read_cached(path: Path, fd: int) -> tuple[SessionRecords, LineDecoder]:
+def _read_cached(path: Path, fd: int, row_numbers: bool) -> tuple[SessionRecords, LineDecoder]:
     number = int(path.stem)
     try:
         with open(safe_read.open_fd(_cache_file(path)), "rb", buffering=0) as file:
@@ -258,10 +266,13 @@ def _read_cached(path: Path, fd: int) -> tuple[SessionRecords, LineDecoder]:
         is_same_file = (header.format, header.path, header.inode) == (_FORMAT, os.fspath(path), found.st_ino)
         if not is_same_file or found.st_size < header.read or last != header.last:
             raise DamagedCache
+        has_numbers = not header.columns.keys().isdisjoint(ROW_NUMBERS)
+        if row_numbers and header.columns and not has_numbers:
+            raise DamagedCache
         block = _read_block(_cache_file(path), header, 16 + length)
     except (OSError, ValueError, DamagedCache):
-        return SessionRecords(number), LineDecoder()
-    decoder = LineDecoder(header.last_line)
+        return SessionRecords(number), LineDecoder(row_numbers=row_numbers)
+    decoder = LineDecoder(header.last_line, row_numbers=has_numbers or row_numbers)
     decoder.torn = header.torn
     return SessionRecords(number, [block], header.start, header.torn, header.read), decoder
 

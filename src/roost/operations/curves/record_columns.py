@@ -22,6 +22,8 @@ NumberArray = np.ndarray[Any, Any]
 MetricSet = tuple[str, ...]
 """The names of the metrics of a row, sorted."""
 _NON_METRIC_KEYS = ("step", "epoch", "time", "nonfinite")
+ROW_NUMBERS = ("epoch", "time")
+"""The numbers of a row that are no recorded values; their columns are beside those of the values."""
 _MAX_NAMES = 1000
 _SAMPLE_BYTES = 1 << 12
 """The first bytes are decoded line by line, to learn the keys of the lines."""
@@ -67,10 +69,12 @@ class LineDecoder:
 
     Args:
         last_line: The last line that was decoded earlier, if any. A repetition of it is skipped.
+        row_numbers: Whether `ROW_NUMBERS` are decoded too, which takes half as long again.
     """
 
-    def __init__(self, last_line: bytes = b"") -> None:
+    def __init__(self, last_line: bytes = b"", *, row_numbers: bool = False) -> None:
         self.last_line = last_line
+        self.row_numbers = ROW_NUMBERS if row_numbers else ()
         self.torn = 0
         self._names: dict[str, None] = {}
         self._fields: dict[str, str] = {}
@@ -128,8 +132,10 @@ class LineDecoder:
             return None  # a line was written twice, or a step is not valid
         columns: dict[str, Column] = {}
         absent = {}
-        for number, name in enumerate(self._names):
-            found = list(map(attrgetter(f"_{number}"), rows))
+        fields = [(name, name) for name in self.row_numbers]
+        fields += [(name, f"_{number}") for number, name in enumerate(self._names)]
+        for name, field in fields:
+            found = list(map(attrgetter(field), rows))
             try:
                 column = Column(None, np.frombuffer(array("d", found)))
             except TypeError:  # some rows have no value
@@ -171,7 +177,7 @@ class LineDecoder:
             self.last_line, row = line, records.decode_row(line)
             if "start_step" in row:
                 if rows:
-                    yield block_from_rows(rows)
+                    yield block_from_rows(rows, self.row_numbers)
                 rows = []
                 yield int(row["start_step"])
             elif row:
@@ -180,7 +186,7 @@ class LineDecoder:
                 self.torn += 1
         if rows:
             self._update_decoder(rows)
-            yield block_from_rows(rows)
+            yield block_from_rows(rows, self.row_numbers)
 
     def _update_decoder(self, rows: Sequence[Row]) -> None:
         """Builds the decoder for lines with the names of these rows, and of all before."""
@@ -192,7 +198,7 @@ class LineDecoder:
             self._decode = None
             return
         optional = float | None | msgspec.UnsetType
-        fields: list[Any] = [("step", int), ("epoch", Any, None), ("time", Any, None)]
+        fields: list[Any] = [("step", int), ("epoch", float | None, None), ("time", float | None, None)]
         fields += [("nonfinite", dict[str, str] | msgspec.UnsetType, UNSET)]
         fields += [(f"_{number}", optional, UNSET) for number in range(len(self._names))]
         rename = {f"_{number}": name for number, name in enumerate(self._names)}
@@ -209,8 +215,8 @@ def _first_row(column: Column) -> int:
     return 0 if column.rows is None else int(column.rows[0])
 
 
-def block_from_rows(rows: Sequence[Row]) -> RowBlock:
-    """Builds a block from rows of `records.decode_row`."""
+def block_from_rows(rows: Sequence[Row], row_numbers: Sequence[str] = ()) -> RowBlock:
+    """Builds a block from rows of `records.decode_row`; with some of `ROW_NUMBERS`."""
     steps = np.array([row["step"] for row in rows], np.int64)
     numbers: dict[MetricSet, int] = {}
     set_numbers = np.array(
@@ -219,7 +225,8 @@ def block_from_rows(rows: Sequence[Row]) -> RowBlock:
     )
     found: dict[str, tuple[list[int], list[float]]] = {}
     for at, row in enumerate(rows):
-        for name, value in records.values(row).items():
+        own = {name: row[name] for name in row_numbers if type(row.get(name)) in (int, float)}
+        for name, value in (own | records.values(row)).items():
             places, values = found.setdefault(name, ([], []))
             places.append(at)
             values.append(float(value))

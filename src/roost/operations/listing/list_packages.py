@@ -8,7 +8,7 @@ any time.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,6 +31,7 @@ class _Index(msgspec.Struct, frozen=True, array_like=True):
     format: int
     folder: str
     entries: dict[str, IndexEntry]
+    """Sorted by name."""
 
 
 def list_packages(directory: Path | str | None = None, query: str = "") -> list[PackageSummary]:
@@ -60,13 +61,13 @@ class FoundPackages(NamedTuple):
 def find_packages(directories: Iterable[Path | str | None], query: str = "") -> FoundPackages:
     """Returns the packages of several folders that a query selects, each once. For the arguments and the
     errors see `list_packages`."""
-    by_place: dict[tuple[str, str], FoundPackage] = {}
+    by_place: dict[str, dict[str, FoundPackage]] = {}
     for directory in dict.fromkeys(directories):
         folder, found = _find_entries(directory)
         place = os.path.realpath(folder)  # a folder may be given twice, by different paths
-        for name, entry in found.items():
-            by_place.setdefault((place, name), FoundPackage(folder, name, entry))
-    packages = list(by_place.values())
+        known = by_place.setdefault(place, {})
+        known |= {name: FoundPackage(folder, name, one) for name, one in found.items() if name not in known}
+    packages = [one for found in by_place.values() for one in found.values()]
     columns = SearchColumns(packages)
     return FoundPackages(search(packages, query, columns) if query else packages, columns)
 
@@ -98,44 +99,45 @@ def entries(folder: Path) -> dict[str, IndexEntry]:
     """Returns the packages of this folder itself, by name."""
     index = package_index_path(folder)
     known = _read(index, folder)
+    stamps = _stamps(folder)
     found: dict[str, IndexEntry] = {}
-    stale = False
-    for name, stamp in _stamps(folder):
-        entry = known.get(name)
-        if entry is None or entry.stamp != stamp or entry.summary.state in CHANGING_STATES:
-            entry, stale = _read_entry(folder / name, stamp), True
-        if entry is not None:
+    for name, entry in known.items():  # in the order of the index, which is sorted
+        if entry.stamp == stamps.get(name) and entry.summary.state not in CHANGING_STATES:
             found[name] = entry
-    if stale or len(found) != len(known):
+            del stamps[name]
+    if stamps or len(found) < len(known):
+        fresh = {name: one for name, stamp in stamps.items() if (one := _read_entry(folder / name, stamp))}
+        found = dict(sorted((found | fresh).items()))
         _write(index, _Index(_FORMAT, os.fspath(folder), found))
-    return dict(sorted(found.items()))
+    return found
 
 
-def _stamps(folder: Path) -> Iterator[tuple[str, tuple[int, int]]]:
-    """Yields each entry that is a package, with the stamp of its ``sessions`` folder: its time and inode; of
-    one that has only ``Checkpoints``, the stamp of that; zeros for a package that lacks ``sessions``, which
-    is damaged.
+def _stamps(folder: Path) -> dict[str, tuple[int, int]]:
+    """Returns the stamp of each entry that is a package: time and inode of its ``sessions`` folder; of one
+    that has only ``Checkpoints``, the stamp of that; zeros for a package that lacks ``sessions``, which is
+    damaged.
 
     The stamp changes when a session is added or ends, because session files are renamed into place, when
     labels are given (`roost.package.labels`), and when another package takes the name.
     """
+    stamps: dict[str, tuple[int, int]] = {}
     root = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        with os.scandir(root) as entries:
-            for entry in entries:
-                try:
-                    found = os.stat(f"{entry.name}/sessions", dir_fd=root)  # faster than by the whole path
+        for name in os.listdir(root):  # noqa: PTH208  - by its descriptor
+            try:
+                found = os.stat(f"{name}/sessions", dir_fd=root)  # faster than by the whole path
+            except OSError:
+                if os.access(f"{name}/request.json", os.F_OK, dir_fd=root):
+                    stamps[name] = 0, 0
+                    continue
+                try:  # a package of DLNest's own programs, perhaps
+                    found = os.stat(f"{name}/Checkpoints", dir_fd=root)
                 except OSError:
-                    if os.access(f"{entry.name}/request.json", os.F_OK, dir_fd=root):
-                        yield entry.name, (0, 0)
-                        continue
-                    try:  # a package of DLNest's own programs, perhaps
-                        found = os.stat(f"{entry.name}/Checkpoints", dir_fd=root)
-                    except OSError:
-                        continue
-                yield entry.name, (found.st_mtime_ns, found.st_ino)
+                    continue
+            stamps[name] = found.st_mtime_ns, found.st_ino
     finally:
         os.close(root)
+    return stamps
 
 
 def _read_entry(path: Path, stamp: tuple[int, int]) -> IndexEntry | None:

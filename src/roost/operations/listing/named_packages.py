@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from roost.base.errors import NotFound, UsageError
-from roost.operations import resolve
 from roost.operations.listing.list_packages import find_packages
 from roost.package.dlnest import original_folder
 
@@ -66,6 +65,8 @@ def _find_each(word: str) -> Iterator[Path]:
 
 
 def _find_by_pattern(pattern: str) -> Iterator[Path]:
+    from roost.operations import resolve
+
     candidates = [Path(one) for one in sorted(glob.glob(pattern))]  # noqa: PTH207  - the pattern may be absolute
     if not candidates and "/" not in pattern:
         candidates = sorted(Path(resolve.RUNS_FOLDER).glob(pattern))
@@ -76,6 +77,8 @@ def _find_by_pattern(pattern: str) -> Iterator[Path]:
 
 
 def _find_by_name(name: str) -> Iterator[Path]:
+    from roost.operations import resolve
+
     try:
         yield resolve.find_package(name)
     except UsageError:  # a sweep
@@ -83,4 +86,6 @@ def _find_by_name(name: str) -> Iterator[Path]:
 
 
 def _is_package(path: Path) -> bool:
+    from roost.operations import resolve  # the queue, 15 ms of imports that a list does not need
+
     return resolve.is_package(path) or original_folder.is_original(path)

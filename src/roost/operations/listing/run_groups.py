@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -64,17 +63,15 @@ def group_runs(directories: Iterable[Path | str | None], query: str, key: str) -
         UsageError: The query is not valid, or no package has the key.
     """
     found = find_packages(directories, query)
-    groups: dict[str, tuple[dict[str, Any], list[_Member]]] = {}
-    for position, (package, values) in enumerate(
-        zip(found.selected, _common_values(found, key), strict=True)
-    ):
-        id = repr((sorted(values.items()), package.entry.summary.metric))
+    groups: dict[tuple[str, str | None], tuple[dict[str, Any], list[_Member]]] = {}
+    for position, (package, values) in enumerate(zip(found.selected, common_values(found, key), strict=True)):
+        id = repr(values), package.entry.summary.metric  # as text, since 1 equals True, and NaN not itself
         groups.setdefault(id, (values, []))[1].append(_Member(position, package))
     order = _Order(found, query)
     return [_summarize(*group) for group in sorted(groups.values(), key=lambda group: order.key(group[1]))]
 
 
-def _common_values(found: FoundPackages, key: str) -> list[dict[str, Any]]:
+def common_values(found: FoundPackages, key: str) -> list[dict[str, Any]]:
     """Returns, for each package, what it has in common with those of its group."""
     if key != SEED:
         return [{key: value} for value in read_column(found.columns, key, found.selected)]
@@ -110,7 +107,7 @@ class _Order:
             and not isinstance(value, bool)
             and not math.isnan(value)
         ]
-        mean = self._sign * statistics.fmean(numbers) if numbers else math.inf
+        mean = self._sign * _mean(numbers) if numbers else math.inf
         return mean if self._values else 0.0, members[0].position
 
 
@@ -134,5 +131,12 @@ def _mean_std(values: Sequence[float | None]) -> MeanStd | None:
     numbers = [value for value in values if value is not None]
     if not numbers or len(numbers) < len(values):
         return None
-    std = statistics.stdev(numbers) if len(numbers) > 1 else 0.0
-    return MeanStd(statistics.fmean(numbers), std, len(numbers))
+    mean = _mean(numbers)
+    squares = [(number - mean) ** 2 for number in numbers]
+    std = math.sqrt(math.fsum(squares) / (len(numbers) - 1)) if len(numbers) > 1 else 0.0
+    return MeanStd(mean, std, len(numbers))
+
+
+def _mean(numbers: Sequence[float]) -> float:
+    """Returns the mean, as the module statistics does, whose import takes as long as all the rest."""
+    return math.fsum(numbers) / len(numbers)

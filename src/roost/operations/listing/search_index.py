@@ -8,6 +8,7 @@ that write it at the same time write the same content.
 
 from __future__ import annotations
 
+import mmap
 import os
 import struct
 import zlib
@@ -28,7 +29,6 @@ _MAX_STALE = 32
 """Up to this number of packages are read each time, which is faster than writing all columns."""
 _PREFIX = struct.Struct("<IQ")
 """The checksum of everything after it, and the length of the header."""
-_LARGEST_BYTES = 1 << 32
 
 METRIC_PREFIX, SETTING_PREFIX = "metric ", "setting "
 """The prefixes of keys: one for metrics, one for settings."""
@@ -85,11 +85,7 @@ class SearchIndex:
     def __init__(self, folder: Path, entries: Mapping[str, IndexEntry]) -> None:
         self._entries = entries
         self._index = _IndexFile.read(folder)
-        stamps = self._index.stamps if self._index is not None else {}
-        stale = [
-            name for name, entry in entries.items()
-            if stamps.get(name) != entry.stamp or entry.summary.state in CHANGING_STATES
-        ]  # fmt: skip
+        stale = _stale(entries, self._index)
         self._fresh = _read_fields(folder, stale)
         ended = [name for name in stale if entries[name].summary.state not in CHANGING_STATES]
         if len(ended) > _MAX_STALE:
@@ -117,6 +113,17 @@ class SearchIndex:
         return lambda name: fresh[name].get(key, ()) if name in fresh else stored(name)
 
 
+def _stale(entries: Mapping[str, IndexEntry], index: _IndexFile | None) -> list[str]:
+    """Returns the packages whose fields must be read, because the index does not know their present ones."""
+    if index is not None and index.is_of(entries):
+        return [name for name, entry in entries.items() if entry.summary.state in CHANGING_STATES]
+    stamps = index.stamps if index is not None else {}
+    return [
+        name for name, entry in entries.items()
+        if stamps.get(name) != entry.stamp or entry.summary.state in CHANGING_STATES
+    ]  # fmt: skip
+
+
 def _no_values(name: str) -> Sequence[Any]:
     return ()
 
@@ -126,14 +133,14 @@ class _IndexFile:
 
     def __init__(self, header: _Header, data: memoryview) -> None:
         self.header = header
-        self.stamps: dict[str, Stamp] = dict(zip(header.names, header.stamps, strict=True))
         self._data = data
 
     @classmethod
     def read(cls, folder: Path) -> _IndexFile | None:
         """Reads the index of a folder; returns None if there is none, or none that is valid."""
         try:
-            data = memoryview(safe_read.read(_index_file(folder), max_bytes=_LARGEST_BYTES))
+            with open(safe_read.open_fd(_index_file(folder)), "rb", buffering=0) as file:
+                data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
             crc, length = _PREFIX.unpack_from(data)
             if zlib.crc32(data[_PREFIX.size :]) != crc:
                 return None
@@ -143,6 +150,16 @@ class _IndexFile:
             return None
         is_ours = header.format == _FORMAT and header.folder == os.fspath(folder)
         return cls(header, data[begin:]) if is_ours else None
+
+    @cached_property
+    def stamps(self) -> dict[str, Stamp]:
+        """The stamps of the packages when their fields were read."""
+        return dict(zip(self.header.names, self.header.stamps, strict=True))
+
+    def is_of(self, entries: Mapping[str, IndexEntry]) -> bool:
+        """Whether the index has just these packages, in this order and with these stamps."""
+        stamps = [entry.stamp for entry in entries.values()]
+        return self.header.stamps == stamps and self.header.names == [*entries]
 
     def column(self, key: str) -> _Column | None:
         """Returns the column of a key; None if no package has it."""

@@ -1,6 +1,7 @@
 """Packages and runs from Python: what `import roost` gives for them.
 
 package_api: roost.Package: creates, writes, reads and loads one package
+system_table: what cards, processes and host of a package did, as columns
 run_collection: roost.runs: many runs, selected by a query
 tables: tables for pandas, Arrow and notebooks
 """

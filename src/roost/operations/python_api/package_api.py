@@ -20,7 +20,8 @@ from roost.config.layers import Config, Layer
 from roost.config.run_settings import Contract
 from roost.operations.listing.package_row import PackageSummary
 from roost.operations.listing.package_summary import summarize
-from roost.operations.python_api import tables
+from roost.operations.python_api import system_table, tables
+from roost.operations.python_api.system_table import SystemTable
 from roost.package import labels, package_name, records
 from roost.package import package as stored
 from roost.package.checkpoints import checkpoint
@@ -214,6 +215,12 @@ class Package(stored.PackageFolder):
 
         _, series = history_cache.read_series(self.path / "records", select)
         return {name: MetricCurve(*one) for name, one in series.items()}
+
+    def system(self) -> SystemTable:
+        """Returns what the cards, the processes and the host did during the sessions, second by second: empty
+        for a session without a supervisor (`with`), for one that ended within a second, and where an older
+        roost ran it."""
+        return system_table.read(self.path)
 
     def to_pandas(self) -> Any:
         """Returns the metrics as a ``pandas.DataFrame``: a line per recorded step, indexed by it; a column

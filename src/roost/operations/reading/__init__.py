@@ -2,6 +2,7 @@
 
 package_schema: the schemas of a package's JSON files; every reader opens a package through it
 forks: the forks of a package, for `show`
+system_details: what cards, processes and host of a session did, for `show`
 show: `roost show`, the details of a package
 determinism_summary: the determinism of a run, for `show`
 show_data: `roost show --data`, the sets of a project

@@ -17,9 +17,10 @@ from roost.base.errors import Refused
 from roost.config.values import nested_values
 from roost.operations.listing.package_row import PackageSummary
 from roost.operations.listing.package_summary import summarize
-from roost.operations.reading import determinism_summary, package_schema
+from roost.operations.reading import determinism_summary, package_schema, system_details
 from roost.operations.reading.determinism_summary import DeterminismSummary
 from roost.operations.reading.forks import find_forks
+from roost.operations.reading.system_details import SystemDetails
 from roost.package import environment, lineage
 from roost.package.checkpoints import checkpoint
 from roost.package.dlnest import original_folder
@@ -68,6 +69,8 @@ class SessionDetails:
     """Whether the worker was forked from a template process."""
     guard_lost: float | None
     """When the guard was killed, after which the session continued without one; Unix seconds."""
+    system: SystemDetails | None
+    """What its cards, its processes and the host did; None: not measured."""
 
 
 @dataclass(frozen=True)
@@ -219,7 +222,7 @@ def show(package: Path | str) -> PackageDetails:
         settings=settings,
         defaults=_defaults(opened.path, settings),
         determinism=determinism_summary.read(opened.path),
-        sessions=[_session(session) for session in found],
+        sessions=[_session(opened.path, session) for session in found],
         metrics=columns.last(),
         records_damage=package_schema.records_damage(opened, columns.torn),
         media=_count_media(opened.path / "media"),
@@ -300,7 +303,7 @@ def _redact_command(command: Sequence[str]) -> str:
     return environment.redact(" ".join(parts))
 
 
-def _session(session: Session) -> SessionDetails:
+def _session(package: Path, session: Session) -> SessionDetails:
     record, request = session.recorded, session.request
     return SessionDetails(
         number=session.number,
@@ -319,6 +322,7 @@ def _session(session: Session) -> SessionDetails:
         peak_memory_mb=record.peak_memory_mb,
         warm=record.warm is True,
         guard_lost=record.guard_lost,
+        system=system_details.of_session(package, session),
     )
 
 

@@ -51,7 +51,8 @@ class Finding:
     """The verdict about one file, or one folder that has a manifest of its own."""
 
     what: str
-    """settings, code, session, records, output, media, analysis, prediction, checkpoint, black box."""
+    """settings, code, session, records, system, output, media, analysis, prediction, checkpoint, black
+    box."""
     path: str
     """Relative to the package; a checkpoint's is its folder."""
     verdict: Verdict
@@ -132,6 +133,7 @@ def _kind(name: str) -> str:
     kinds = {
         "sessions": "session",
         "records": "records",
+        "system": "system",
         "media": "media",
         "profile": "media",
         "Checkpoints": "checkpoint",
@@ -374,7 +376,7 @@ def consequences(findings: Iterable[Finding]) -> list[str]:
             if is_left
             else "no checkpoint is good: none to continue"
         )
-    if kinds & {"records", "media", "output", "analysis", "prediction", "black box"}:
+    if kinds & {"records", "system", "media", "output", "analysis", "prediction", "black box"}:
         said.append("what is read from these files may be wrong; training does not read them")
     if kinds & {"settings", "session"}:
         said.append("what the package says about itself may be wrong: take these files from a copy of it")

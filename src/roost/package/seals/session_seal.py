@@ -3,7 +3,7 @@ package wrote; for an analysis or a prediction, ``seal.json``, all of its folder
 
 ::
 
-    sessions/1.seal.json    args.json request.json … records/1.jsonl sessions/1.json media/… _output.txt
+    sessions/1.seal.json    args.json … records/1.jsonl system/1.jsonl sessions/1.json media/… _output.txt
     sessions/2.seal.json    records/2.jsonl sessions/2.json sessions/1.seal.json, and what session 2 rewrote
 
 A file is sealed once, so that a change between two sessions is never sealed as good; only the files that
@@ -26,6 +26,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from roost.base import durable
+from roost.package.results import system_metrics
 from roost.package.seals import seal
 from roost.package.seals.seal import BrokenSeal, Seal
 from roost.package.session_schema import ENDED_STATES, SessionRecord
@@ -45,6 +46,8 @@ _REWRITTEN = (
 _OUTPUT = re.compile(r"_output(_\d+)?\.txt")
 _OF_SESSION = re.compile(r"(\d+)\.(?!node-)[^/]+")
 """Not the files of further machines, which may end later."""
+_FOLDERS = ("sessions", "records", system_metrics.FOLDER)
+"""The folders whose files each belong to one session."""
 _SESSION_SEAL = re.compile(r"(\d+)\.seal\.json")
 
 
@@ -100,15 +103,15 @@ def read_all(package: Path) -> dict[int, Seal | BrokenSeal]:
 
 def is_rewritten(name: str) -> bool:
     """Whether sessions may rewrite a file that an earlier session wrote."""
-    return not (name in LASTING or name.startswith(("sessions/", "records/")))
+    return not (name in LASTING or name.startswith(tuple(f"{folder}/" for folder in _FOLDERS)))
 
 
 def coverable_names(package: Path, session: int) -> Iterator[str]:
     """Yields the files of a package that the seal of this session, or of an earlier one, covers."""
     tops = sorted(os.listdir(package))  # noqa: PTH208  - names alone, of a package of any size
     yield from (name for name in tops if name in LASTING or name in _REWRITTEN or _OUTPUT.fullmatch(name))
-    for folder in ("sessions", "records"):
-        for name in _walk(package / folder, f"{folder}/"):
+    for folder in _FOLDERS:
+        for name in _names_of_sessions(package, folder):
             match = _OF_SESSION.fullmatch(name.removeprefix(f"{folder}/"))
             if match is not None and int(match[1]) <= session and name != f"sessions/{session}.seal.json":
                 yield name
@@ -117,6 +120,21 @@ def coverable_names(package: Path, session: int) -> Iterator[str]:
         for name in sorted(os.listdir(package / "profile")):  # noqa: PTH208
             if name.isdecimal():
                 yield from _walk(package / "profile" / name, f"profile/{name}/")
+
+
+def _names_of_sessions(package: Path, folder: str) -> Iterator[str]:
+    if folder != system_metrics.FOLDER:
+        return _walk(package / folder, f"{folder}/")
+    # A project may have a folder of this name, of any size.
+    names = sorted(_list(package / folder))
+    return (f"{folder}/{name}" for name in names if system_metrics.FILE_NAME.fullmatch(name))
+
+
+def _list(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)  # noqa: PTH208
+    except OSError:
+        return []
 
 
 def _names_to_seal(package: Path, session: int) -> Iterator[str]:
@@ -138,9 +156,9 @@ def _names_to_seal(package: Path, session: int) -> Iterator[str]:
 
 
 def _session_of(name: str) -> int | None:
-    """Returns the session of a file in ``sessions`` or ``records``; None of any other."""
+    """Returns the session of a file in `_FOLDERS`; None of any other."""
     folder, _, file = name.partition("/")
-    match = _OF_SESSION.fullmatch(file) if folder in ("sessions", "records") else None
+    match = _OF_SESSION.fullmatch(file) if folder in _FOLDERS else None
     return int(match[1]) if match is not None else None
 
 
@@ -156,10 +174,7 @@ def _first_change(package: Path, first: int, last: int) -> int:
 
 
 def _seal_numbers(package: Path) -> list[int]:
-    try:
-        names = os.listdir(package / "sessions")  # noqa: PTH208
-    except OSError:
-        return []
+    names = _list(package / "sessions")
     return sorted(int(match[1]) for name in names if (match := _SESSION_SEAL.fullmatch(name)))
 
 

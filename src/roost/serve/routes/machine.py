@@ -10,7 +10,8 @@ from msgspec import Meta
 
 from roost import __version__
 from roost.operations import lab
-from roost.operations.devices import devices
+from roost.operations.devices import device_history, devices
+from roost.operations.devices.device_history import MachineHistory
 from roost.operations.devices.devices import DeviceList
 from roost.operations.lab import LabStatus
 from roost.operations.notices import Notices, notices, try_notices
@@ -25,6 +26,13 @@ Moment = Annotated[str, Meta(max_length=64)]
 
 class NoParameters(RequestParameters, frozen=True, kw_only=True):
     """No parameters."""
+
+
+class SinceWhen(RequestParameters, frozen=True, kw_only=True):
+    """How far back."""
+
+    since: Annotated[str, Meta(min_length=1, max_length=64)] = device_history.DEFAULT_SINCE
+    """``30min`` or ``12h``; about a day is stored."""
 
 
 class ChangeDevices(RequestParameters, frozen=True, kw_only=True):
@@ -68,6 +76,10 @@ def _devices(parameters: NoParameters) -> DeviceList:
     return devices.show()
 
 
+def _device_history(parameters: SinceWhen) -> MachineHistory:
+    return device_history.history(parameters.since)
+
+
 def _change_devices(parameters: ChangeDevices) -> DeviceList:
     devices.change(devices.DeviceChange(**msgspec.structs.asdict(parameters)))
     return devices.show()
@@ -107,6 +119,9 @@ ROUTES: Sequence[Route] = (
           parameters=NoParameters, answer=LabStatus, run=_lab),
     Route(name="devices", path="/devices", summary="The cards and what uses them.", parameters=NoParameters,
           answer=DeviceList, run=_devices),
+    Route(name="device_history", path="/devices/history",
+          summary="What cards and host did, and who held them.", parameters=SinceWhen,
+          answer=MachineHistory, run=_device_history),
     Route(name="change_devices", method="POST", path="/devices", summary="Change how the lab uses the cards.",
           parameters=ChangeDevices, answer=DeviceList, run=_change_devices),
     Route(name="drain", method="POST", path="/devices/drain",

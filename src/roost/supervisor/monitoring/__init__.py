@@ -1,6 +1,8 @@
 """What a supervisor measures of its session's processes: memory, stalls, stacks.
 
-memory_peak: the memory of the process tree
+memory_peak: what the process tree uses, and the limit of its memory
+system_file: the file with the metrics of cards, processes and host
+system_watch: measures them while a session runs
 card_peaks: the card memory that the workers have reported
 out_of_memory: whether a command ran out of memory
 stall_watch: detects a run without steps and output, and describes the stall

@@ -1,4 +1,4 @@
-"""The memory that the processes of a session take together, and its limit."""
+"""What the processes of a session use together: their memory and its limit, processor time, disks."""
 
 # Standard library only
 
@@ -7,12 +7,15 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import resource
 import time
+from collections.abc import Collection
+from typing import NamedTuple
 
 from roost.base.system.worker_protocol import OUT_OF_HOST_MEMORY
 from roost.package.session_schema import SessionRecord
 from roost.supervisor.exit_status import SessionOutcome
-from roost.supervisor.processes.process_tree import descendants
+from roost.supervisor.processes.process_tree import descendant_stats
 
 _INTERVAL_PER_COST = 1000
 """The interval to the next sample is at least this many times the cost of one: 0.1 % of a core."""
@@ -22,6 +25,27 @@ _LIMITED_INTERVAL_PER_COST, _LIMITED_MOST_SECONDS = 100, 1.0
 _RECORD = re.compile(r"\d+\.json")
 _MORE_MEMORY = 1.5
 """A limit that was too small is suggested to be raised by this factor."""
+
+
+class TreeUse(NamedTuple):
+    """The resources that the processes of a session have used, and use now."""
+
+    seconds: float
+    """When it was measured, monotonic."""
+    cpu_seconds: float
+    """The processor time of all, those that have ended too."""
+    memory_mb: float
+    read_bytes: int
+    """What they have read from disks, those that have ended too; likewise the next field."""
+    written_bytes: int
+    num_processes: int
+
+
+def start_use(now: float) -> TreeUse:
+    """Returns what the processes of this supervisor had used before its session: nothing, but for its own
+    reading and writing, which is counted with theirs."""
+    read, written = storage_bytes(os.getpid())
+    return TreeUse(now, ended_cpu_seconds(), 0.0, read, written, 0)
 
 
 class ProcessTreePeak:
@@ -40,6 +64,10 @@ class ProcessTreePeak:
 
     def __init__(self, root_pid: int, limit_mb: int | None = None, *, session_file: str = "") -> None:
         self.peak_mb = 0.0
+        self.use: TreeUse | None = None
+        """The newest sample."""
+        self.spared: Collection[int] = ()
+        """Processes below the root that are no part of the session."""
         self._session_file = session_file
         self._root_pid, self._limit_mb = root_pid, limit_mb
         self._next = 0.0
@@ -51,11 +79,21 @@ class ProcessTreePeak:
             return None
         began, found = time.process_time(), None
         with contextlib.suppress(OSError):  # no descriptor left: the figure must not fail the run
-            pids = descendants(self._root_pid)
-            sampled_mb = sum(map(resident_kb, pids)) / 1024
+            stats = descendant_stats(self._root_pid, spared=self.spared)
+            sampled_mb = sum(map(resident_kb, stats)) / 1024
             self.peak_mb = max(self.peak_mb, sampled_mb)
             if self._limit_mb is not None and sampled_mb > self._limit_mb:
-                found = self._check_limit(pids, self._limit_mb)
+                found = self._check_limit([*stats], self._limit_mb)
+            # What was waited for is added to its parent, so that no process is missed or counted twice.
+            storage = [storage_bytes(pid) for pid in (*stats, self._root_pid)]
+            self.use = TreeUse(
+                now,
+                sum(stat.cpu_seconds for stat in stats.values()) + ended_cpu_seconds(),
+                sampled_mb,
+                sum(read for read, _ in storage),
+                sum(written for _, written in storage),
+                len(stats),
+            )
         cost = time.process_time() - began
         per_cost, most = _INTERVAL_PER_COST, _MOST_SECONDS
         if self._limit_mb is not None:
@@ -108,6 +146,24 @@ def resident_kb(pid: int) -> int:
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return 0
     return _field(text, b"RssAnon:") + _field(text, b"RssShmem:")
+
+
+def ended_cpu_seconds() -> float:
+    """Returns the processor time of the processes that this one has waited for, and of those they had."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def storage_bytes(pid: int) -> tuple[int, int]:
+    """Returns what one process, with the processes that it has waited for, has read from disks, and
+    written; zero if it has ended, or is not ours to ask."""
+    try:
+        with open(f"/proc/{pid}/io", "rb") as file:
+            text = file.read()
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return 0, 0
+    counts = {name: int(count) for name, count in (line.split(b": ") for line in text.splitlines())}
+    return counts.get(b"read_bytes", 0), counts.get(b"write_bytes", 0)
 
 
 def proportional_kb(pid: int) -> int:

@@ -18,9 +18,10 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from roost.base.system import process_identity
+from roost.base.system.process_identity import ProcessStat
 
 ReapedCallback = Callable[[int, int], None]
 
@@ -28,9 +29,20 @@ _TICK_SECONDS = 0.005
 _NUM_PIDFDS = 512
 
 
-def descendants(pid: int) -> list[int]:
-    """Returns the living processes below ``pid``, without itself; empty where there is no ``/proc``."""
-    return [found for found in _walk(pid) if not _has_ended(found)]
+def descendants(pid: int, *, spared: Collection[int] = ()) -> list[int]:
+    """Returns the living processes below ``pid``, without itself; empty where there is no ``/proc``.
+
+    Args:
+        pid: The root of the tree.
+        spared: Processes that are left out.
+    """
+    return list(descendant_stats(pid, spared=spared))
+
+
+def descendant_stats(pid: int, *, spared: Collection[int] = ()) -> dict[int, ProcessStat]:
+    """Returns the same with what the kernel says of each process."""
+    found = ((one, process_identity.read_stat(one)) for one in _walk(pid) if one not in spared)
+    return {one: stat for one, stat in found if stat is not None and not stat.ended}
 
 
 def kill_tree(
@@ -39,6 +51,7 @@ def kill_tree(
     include_root: bool,
     on_reaped: ReapedCallback | None = None,
     timeout_seconds: float = 10.0,
+    spared: Collection[int] = (),
 ) -> int:
     """Kills all processes below a process: stop all, kill all, reap, again until none is left.
 
@@ -50,6 +63,7 @@ def kill_tree(
         on_reaped: Called with (pid, wait status) for each child reaped here: a status can be read only once.
         timeout_seconds: When to give up on processes that cannot die now (inside a dead network disk) or fork
             faster than they can be stopped; `descendants` lists what is left.
+        spared: Processes that are left as they are.
 
     Returns:
         How many processes were killed. Processes of other users are skipped.
@@ -59,7 +73,7 @@ def kill_tree(
     deadline = time.monotonic() + timeout_seconds
     killed: set[int] = set()
     while True:
-        found = _stop_all(root_pid, include_root=include_root, deadline=deadline)
+        found = _stop_all(root_pid, include_root=include_root, deadline=deadline, spared=spared)
         if not found:
             return len(killed)
         killed.update(pid for pid in found if _send(pid, signal.SIGKILL))
@@ -113,7 +127,7 @@ def _children_by_scan() -> Callable[[int], list[int]]:
     return lambda pid: list(children.get(pid, ()))
 
 
-def _stop_all(root_pid: int, *, include_root: bool, deadline: float) -> list[int]:
+def _stop_all(root_pid: int, *, include_root: bool, deadline: float, spared: Collection[int]) -> list[int]:
     """Stops the tree from its root on, repeatedly until a walk finds no new process."""
     stopped: dict[int, None] = {}
     if include_root and not _has_ended(root_pid) and _send(root_pid, signal.SIGSTOP):
@@ -121,7 +135,8 @@ def _stop_all(root_pid: int, *, include_root: bool, deadline: float) -> list[int
     while True:
         num_before = len(stopped)
         for pid in _walk(root_pid):
-            if pid not in stopped and not _has_ended(pid) and _send(pid, signal.SIGSTOP):
+            is_new = pid not in stopped and pid not in spared
+            if is_new and not _has_ended(pid) and _send(pid, signal.SIGSTOP):
                 stopped[pid] = None
         if len(stopped) == num_before or time.monotonic() >= deadline:
             return list(stopped)

@@ -6,10 +6,13 @@ import math
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 
-from roost.base.errors import NotFound, UsageError
-from roost.operations.curves import plot as plot_operation
-from roost.operations.curves.plot import PlotResult, follow, plot
+from roost.base.errors import NotFound, Refused, UsageError
+from roost.operations.plots import plot as plot_operation
+from roost.operations.plots import plot_panels
+from roost.operations.plots.plot import PlotResult, follow, plot, plot_settings, read_curves
+from roost.operations.plots.setting_points import read_points
 from tests.messages import Messages
 from tests.operations.packages import ROWS, TIMES, package, record_rows, session
 
@@ -81,6 +84,63 @@ def test_what_is_not_there(tmp_path: Path) -> None:
     assert not (tmp_path / "a.png").exists()
 
 
+# --- other files ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", BEGINS)
+def test_a_picture_of_its_own_is_replaced(tmp_path: Path, kind: str) -> None:
+    made, output = package(tmp_path / "runs"), tmp_path / f"curves.{kind}"
+    plot([made.path], output=output)
+    before = output.stat().st_ino
+    plot([made.path], output=output, names=["lr"])
+    assert output.stat().st_ino != before
+    output.write_bytes(b"")  # of `mktemp`: there is nothing to lose
+    plot([made.path], output=output)
+
+
+def test_a_file_of_another_origin_is_kept(tmp_path: Path, messages: Messages) -> None:
+    made, output = package(tmp_path / "runs"), tmp_path / "photo.png"
+    figure = Figure()
+    figure.subplots().plot([1, 2])
+    figure.savefig(output)
+    before = output.read_bytes()
+    for call in (
+        lambda: plot([made.path], output=output),
+        lambda: list(follow([made.path], output=output)),
+        lambda: plot_settings([], read_points([made.path], ["max_epochs"]), kind="scatter", output=output),
+    ):
+        with pytest.raises(Refused) as refused:
+            call()
+        assert refused.value.setting == "-o" and output.read_bytes() == before
+    messages.check(refused.value)
+    plot([made.path], output=output, overwrite=True)
+    assert output.read_bytes() != before
+
+
+def test_a_folder_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "a.png").mkdir()
+    with pytest.raises(Refused):
+        plot([package(tmp_path / "runs").path], output=tmp_path / "a.png")
+
+
+def test_what_is_read_is_reported(tmp_path: Path) -> None:
+    made = [package(tmp_path / "runs", name).path for name in ("a", "b")]
+    seen: list[tuple[int, int]] = []
+    picture, damaged = read_curves(made, report=lambda done, total: seen.append((done, total)))
+    assert seen == [(0, 2), (1, 2)] and damaged == []
+    assert [panel.name for panel in picture.panels] == ["loss", "lr"] and picture.last_step == 30
+
+
+def test_a_name_among_very_many(tmp_path: Path) -> None:
+    row = {"step": 1, "epoch": 0, **{f"train/m{n}": 1.0 for n in range(12_000)}}
+    made = package(tmp_path / "runs", rows=[row], checkpoints=False)
+    with pytest.raises(NotFound) as refused:
+        read_curves([made.path], names=["zzz"])
+    assert "and 11,980 more" in str(refused.value) and len(str(refused.value)) < 600
+    with pytest.raises(UsageError, match="12,000 panels"):
+        read_curves([made.path])
+
+
 # --- following --------------------------------------------------------------------------------------------
 
 
@@ -133,7 +193,7 @@ def test_what_ended_without_a_row(tmp_path: Path, messages: Messages) -> None:
 def test_more_panels_than_a_picture_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: Messages
 ) -> None:
-    monkeypatch.setattr(plot_operation, "MAX_PANELS", 1)
+    monkeypatch.setattr(plot_panels, "MAX_PANELS", 1)
     made = package(tmp_path / "runs")
     with pytest.raises(UsageError, match="2 panels") as refused:
         plot_operation.plot([made.path], output=tmp_path / "a.png")

@@ -10,9 +10,9 @@ from pathlib import Path
 import matplotlib as mpl
 import pytest
 
-from roost.operations.curves import plot_drawing
-from roost.operations.curves.plot_drawing import draw
-from roost.operations.curves.plot_panels import PackageMarks, build_picture
+from roost.operations.plots import plot_drawing
+from roost.operations.plots.plot_drawing import draw
+from roost.operations.plots.plot_panels import PackageMarks, build_picture
 from tests.messages import Messages
 from tests.operations.packages import ROWS, TIMES, package, record_rows, session
 
@@ -100,7 +100,7 @@ def test_long_names_are_shortened_and_stay_apart(tmp_path: Path) -> None:
     made = [package(tmp_path / "runs", f"{'a' * 50}{i}{'z' * 50}") for i in range(2)]
     with mpl.rc_context({"svg.fonttype": "none"}):
         found = texts(draw(build_picture(made), "svg"))
-    assert {f"{number}: {'a' * 20}…{'z' * 19}" for number in (1, 2)} <= set(found)
+    assert {f"{number}: {'a' * 30}…{'z' * 29}" for number in (1, 2)} <= set(found)
 
 
 def test_strange_names_are_harmless(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_a_set_has_the_colour_of_its_validation_in_the_test(tmp_path: Path) -> N
     (panel,) = made.panels
     colours = {
         (curve.split, curve.part): plot_drawing._curve_colour(
-            curve, plot_drawing._panel_parts(made, panel), single=True
+            curve, plot_drawing._panel_parts(made, panel), made
         )
         for curve in panel.curves
     }
