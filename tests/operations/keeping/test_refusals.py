@@ -79,12 +79,11 @@ def test_one_that_waits_in_the_queue_may_not(lab: Lab) -> None:
     assert reason(Path(task.package)) is None
 
 
-def test_one_that_waits_in_a_queue_that_is_not_here_may_not(
-    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_that_waits_in_a_queue_that_is_not_here_may_not(lab: Lab, tmp_path: Path) -> None:
     task = lab.queue("true")
-    monkeypatch.setenv("ROOST_STATE", str(tmp_path / "other-state"))
-    found = refusal(Path(task.package))
+    with pytest.MonkeyPatch.context() as patch:  # ends before the environment of the lab does
+        patch.setenv("ROOST_STATE", str(tmp_path / "other-state"))
+        found = refusal(Path(task.package))
     assert found is not None and task.id in found.reason and "--take-over" in str(found.fix)
     assert task_file.read_all(Path(task.package))[0].task.state == "pending"
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from roost.operations.keeping import prune
+from roost.operations.keeping.prune import PruneRequest
 from roost.operations.queue.continue_interrupted import continue_all, find_interrupted
 from tests.lab.labs import Lab
 from tests.messages import Messages
@@ -52,3 +54,10 @@ def test_each_is_queued_and_one_that_cannot_be_does_not_stop_the_others(lab: Lab
     assert all(task is not None and lab.one(task.id) is not None for task in queued)
     again = find_interrupted([str(root)])
     assert not {Path(one.package).name for one in again} & {"two", "three"}
+
+
+def test_one_that_was_pruned_of_what_it_would_continue_with_is_passed_over(tmp_path: Path) -> None:
+    made = [package(tmp_path / "runs", name, state="crashed") for name in ("one", "two")]
+    request = PruneRequest(records_only=True)
+    list(prune.prune(prune.plan([str(made[0].path)], request), request))
+    assert [Path(one.package).name for one in find_interrupted([str(tmp_path / "runs")])] == ["two"]

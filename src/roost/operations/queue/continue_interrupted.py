@@ -20,6 +20,7 @@ from roost.operations.listing.list_packages import find_packages
 from roost.operations.listing.named_packages import select_packages
 from roost.operations.queue.submit import submit_continue
 from roost.operations.reading import package_schema
+from roost.package.checkpoints import pruning
 from roost.package.kinds import PackageKind
 from roost.package.package import PackageFolder
 
@@ -86,7 +87,8 @@ def _interrupted(path: Path) -> InterruptedRun | None:
         reason = _reason(package)
         if reason is None or resolve.unfinished_tasks(path):
             return None
-    except (RoostError, OSError):  # damaged, foreign, or removed meanwhile
+        pruning.require_training_state(package, None)
+    except (RoostError, OSError):  # damaged, foreign, pruned on purpose, or removed meanwhile
         return None
     from roost.operations.listing.package_summary import summarize
 

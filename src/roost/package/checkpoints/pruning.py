@@ -267,7 +267,7 @@ def require_training_state(package: PackageFolder, id: int | None) -> None:
         raise Refused(
             f"its checkpoints were removed on {format_day(found[-1])}, by `roost prune {found[-1].rule}`",
             where=package.path,
-            fix="start a new run of its settings and code; what is left is for reading",
+            fix=f"begin the run again in a new package: roost rerun {path}",
         )
     line = package.store().lineage()
     manifest = (line[-1] if line else None) if id is None else _manifest(package.store().path(id))
