@@ -353,7 +353,6 @@ WITHOUT_JSON = {
     **dict.fromkeys(("stop", "kill", "hold", "release", "priority", "drain"), "an order"),
     "attach": "a terminal's view of what `logs` and `show` read",
     "logs": "prints the bytes as they are",
-    "plot": "draws a picture",
     "run": "does something; --json belongs to --explain",
 }
 """Commands that a program need not read, each with the reason."""
