@@ -86,6 +86,48 @@ def test_a_killed_guard_is_shown(tmp_path: Path, messages: Messages) -> None:
     messages.check(line)
 
 
+CARD = {"id": "GPU-1", "name": "H100", "total_mb": 81_920, "utilization": 93.0, "peak_memory_mb": 20_480.0}
+USE: dict[str, Any] = {
+    "cards": [
+        {**CARD, "power": 350.4, "temperature": 71.0, "energy_kwh": 1.25}, {**CARD, "utilization": 3.0},
+    ],
+    "energy_kwh": 1.25, "cost": 0.4, "currency": "EUR", "cpu_seconds": 7200.0, "read_mb": 2048.0,
+    "host": {"name": "vm", "cores": 8, "memory_mb": 65_536, "cpu": 41.0, "peak_memory_mb": 8192.0},
+    "trouble": "\x1b[2J",
+}  # fmt: skip
+
+
+def test_cards_processes_and_host_have_their_lines(tmp_path: Path, messages: Messages) -> None:
+    made = package(tmp_path / "runs")
+    assert "system" not in text(made.path), "a package of an older roost"
+    session(made, "succeeded", system=USE)
+    found = text(made.path).partition("\nsystem\n")[2].partition("\n\n")[0]
+    said = ["vm", "8 cores 41 % busy", "8.0 GB of 64.0 GB", "2h", "2.0 GB", "93 % busy", "350 W", "1.25 kWh"]
+    assert [one for one in [*said, "0.4 EUR", "GPU 1 was idle", "\\x1b"] if one not in found] == []
+    assert "GPU 0 was idle" not in found and "\x1b" not in found
+    messages.check(found)
+
+
+@pytest.mark.parametrize(
+    "system", [7, [], {"cards": 7}, {"seconds": -1}, {"cards": [{"id": 1}]}, {"host": []}]
+)
+def test_a_record_that_roost_cannot_have_written_has_no_system(tmp_path: Path, system: Any) -> None:
+    made = package(tmp_path / "runs")
+    session(made, "succeeded", system=system)
+    assert show(made.path).sessions[1].system is None
+
+
+def test_without_numbers_in_the_record_those_of_the_rows(tmp_path: Path) -> None:
+    """The session runs, or its supervisor was killed."""
+    made = package(tmp_path / "runs")
+    (made.path / "system").mkdir()
+    header = {"columns": ["gpu0/power"], "cards": [CARD], "host": USE["host"]}
+    rows = [json.dumps(header), *(f"[{1000 + n},1.0,[3600]]" for n in range(100))]
+    (made.path / "system" / "1.jsonl").write_text("\n".join(rows))
+    use = show(made.path).sessions[0].system
+    assert use is not None and use.energy_kwh == 0.1 and use.cards[0].name == "H100" and use.host.name == "vm"
+
+
 def test_where_the_time_went(tmp_path: Path, messages: Messages) -> None:
     shown = text(package(tmp_path / "runs", rows=[{**row, **TIMES} for row in ROWS]).path)
     (time,) = (line for line in shown.splitlines() if line.startswith("time: "))

@@ -232,7 +232,7 @@ def _process_parts(used: SystemDetails) -> Iterator[str]:
     if used.cpu_seconds is not None:
         found.append(f"{terminal.format_duration(used.cpu_seconds)} of CPU")
     for verb, mb in (("read", used.read_mb), ("wrote", used.written_mb)):
-        if mb:
+        if mb and mb >= 1:
             found.append(f"{verb} {format_memory(mb)}")
     if found:
         yield f"its processes: {', '.join(found)}"

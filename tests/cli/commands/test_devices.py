@@ -2,15 +2,18 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from roost.cli import terminal
 from roost.cli.commands.devices import _HEADER, _fit, _host_row, _rows
+from roost.devices.sampling import sample_ring
 from roost.operations.devices.devices import CardStatus, ForeignProcess, LeaseOnCard, TaskOnCard
 from roost.operations.devices.host_status import HostStatus
 from tests.cli.programs import roost
+from tests.devices.sampling import rings
 from tests.messages import Messages
 
 
@@ -180,3 +183,47 @@ def test_on_a_terminal_no_line_is_broken_within_a_word() -> None:
         assert words <= {word for line in lines for word in line.split()}
         assert [line[0] for line in lines if not line.startswith(" ")] == ["G", "0", "1"]
     assert terminal.format_table(*_fit(rows, 200)) == terminal.format_table(_HEADER, rows)
+
+
+def test_the_history_of_a_machine_that_was_not_sampled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: Messages
+) -> None:
+    monkeypatch.setenv("ROOST_LEASES", str(tmp_path / "leases"))
+    ended = roost("devices", "--history")
+    assert ended.returncode == 0 and ended.stdout == ""
+    messages.check(ended.stderr)
+    found = json.loads(roost("devices", "--history", "--since", "2h", "--json").stdout)
+    assert found["times"] == [] and found["until"] - found["since"] == pytest.approx(7200)
+    refused = roost("devices", "--since", "2h")
+    assert refused.returncode == 2
+    messages.check(refused.stderr)
+
+
+def test_the_picture_of_a_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROOST_LEASES", str(tmp_path / "leases"))
+    cards = [{"id": "SIM-0", "name": "H100\x1b[2J", "total_mb": 24_576}]
+    ring, now = rings.writer(rings.shared_folder(tmp_path), cards), sample_ring.boot_seconds()
+    for ago in range(600, -1, -1):
+        busy = 100.0 * (600 - ago) / 600
+        values = {
+            "host/cpu": busy,
+            "SIM-0/utilization": busy,
+            "SIM-0/memory_mb": 12_288.0,
+            "SIM-0/power": 300.0,
+        }
+        ring.add(rings.sample(ring, now - ago)._replace(values=tuple(map(values.get, ring.columns, nans()))))
+    ended = roost("devices", "--history", "--since", "10min", PYTHONIOENCODING="utf-8", COLUMNS="80")
+    lines = ended.stdout.splitlines()
+    busy_line = next(line for line in lines if line.startswith("  busy"))
+    bars = busy_line[10:54]
+    assert bars == "".join(sorted(bars)) and set(bars) == set("▁▂▃▄▅▆▇█")
+    assert busy_line.endswith("100 %, 300 W") and "\x1b" not in ended.stdout
+    assert next(line for line in lines if line.startswith("  memory")).endswith("12.0 GB of 24.0 GB")
+    assert max(map(len, lines)) <= 80
+    plain = roost("devices", "--history", PYTHONIOENCODING="ascii")
+    assert plain.returncode == 0 and plain.stdout.isascii() and "#" in plain.stdout
+
+
+def nans() -> Iterator[float]:
+    while True:
+        yield float("nan")

@@ -158,3 +158,22 @@ def test_the_seal_of_a_folder_covers_all_of_it(tmp_path: Path) -> None:
     from roost.package.seals import seal
 
     assert set(seal.read(tmp_path / session_seal.FOLDER_SEAL).files) == {"a/b.npy", "meta.json"}
+
+
+def test_the_metrics_of_the_system_are_sealed_and_nothing_else_in_a_folder_of_that_name(
+    tmp_path: Path,
+) -> None:
+    """A project may have a folder of this name, with files of any kind."""
+    made = package(tmp_path / "runs")
+    folder = made.path / "system"
+    (folder / "deep").mkdir(parents=True)
+    for name in ("1.jsonl", "1.node-1.jsonl", "driver.py", "1.json", "deep/1.jsonl", "2.jsonl"):
+        (folder / name).write_text("{}\n")
+    seal_session(made, 1)
+    assert {name for name in files_of(made, 1) if name.startswith("system/")} == {"system/1.jsonl"}
+    (folder / "1.jsonl").write_text("{ }\n")
+    (found,) = [one for one in verify(made.path) if one.path == "system/1.jsonl"]
+    assert (found.what, found.verdict) == ("system", "damaged")
+    next_session(made)
+    seal_session(made, 2)
+    assert "system/2.jsonl" in files_of(made, 2) and "system/1.jsonl" not in files_of(made, 2)

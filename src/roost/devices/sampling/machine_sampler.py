@@ -76,7 +76,7 @@ class MachineSampler:
                 if (fds := self._elect(missed_seconds)) is not None:
                     self._sampling = _Sampling(fds, self._folder, self._environment)
                     self._sampling.sample(now)
-            self.error = ""
+                self.error = ""
         except OSError as error:
             self.error = error.strerror or str(error)
             self._election_at = now + _RETRY_SECONDS

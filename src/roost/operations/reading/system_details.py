@@ -10,7 +10,6 @@ import msgspec
 
 from roost.operations.reading import package_schema
 from roost.package.results import system_summary
-from roost.package.session_schema import SystemUse
 from roost.package.sessions import Session
 
 IDLE_PERCENT = 10.0
@@ -73,10 +72,9 @@ def of_session(package: Path, session: Session) -> SystemDetails | None:
     found = session.recorded.system
     if found is None:  # it runs, or its supervisor was killed
         found = system_summary.read_use(package, session.number, os.environ)
-    if found is None:
+    if not isinstance(found, dict):
         return None
-    use = SystemUse.from_json(found) if isinstance(found, dict) else SystemUse()
     try:
-        return msgspec.convert(package_schema.printable(dict(use)), SystemDetails)
+        return msgspec.convert(package_schema.printable(found), SystemDetails)
     except msgspec.ValidationError:
         return None

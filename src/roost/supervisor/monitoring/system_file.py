@@ -54,7 +54,6 @@ class SystemFile:
         self._waiting: list[bytes] = [_encode({"format": system_metrics.FORMAT, "columns": columns})]
         self._num_rows = self._num_bytes = self._num_gaps = 0
         self._flush_at = 0.0
-        self._is_torn = False
         self._rewriting: Iterator[None] | None = None
 
     def add_facts(self, facts: dict[str, Any]) -> None:
@@ -109,12 +108,14 @@ class SystemFile:
         if not data:
             return
         try:
-            durable.append(self._fd, b"\n" * self._is_torn + data)
+            durable.append(self._fd, data)
         except OSError as error:
-            self.error, self._is_torn = _describe(error), True
+            self.error = _describe(error)
+            with contextlib.suppress(OSError):  # a part was written, and all of it will be again
+                os.ftruncate(self._fd, self._num_bytes)
             self._drop_oldest()
             return
-        self.error, self._is_torn = "", False
+        self.error = ""
         self._num_bytes += len(data)
         self._waiting = []
 
@@ -149,7 +150,9 @@ class SystemFile:
                     rows, num_bytes = rows + sum(map(_is_row, merged)), num_bytes + len(data)
                     yield
             if before is not None:
-                durable.append(fd, system_metrics.encode_row(before))
+                data = system_metrics.encode_row(before)
+                durable.append(fd, data)
+                rows, num_bytes = rows + 1, num_bytes + len(data)
             staging.rename(self._path)
         except BaseException:
             os.close(fd)
