@@ -33,7 +33,7 @@ _MAX_LABEL = 48
 
 @dataclass(frozen=True)
 class TextStyle:
-    """The size, colours and characters of a terminal or file."""
+    """The size, colours and characters that a terminal or file can show."""
 
     width: int
     height: int
@@ -187,7 +187,7 @@ def _x_unit(panel: Panel, picture: Picture) -> tuple[float, str]:
     if picture.view.x != "elapsed":
         return 1.0, picture.view.x
     unit, name = time_unit(max((curve.x[-1] for curve in panel.curves if curve.x), default=0.0))
-    return unit, f"{name} in sessions"
+    return unit, {"seconds": "s", "minutes": "min", "hours": "h"}.get(name, name)
 
 
 def _draw_curve(
