@@ -25,6 +25,8 @@ def test_each_run_with_its_setting_and_metric(tmp_path: Path) -> None:
         found = read_points(paths, ["width"], value=value)
         assert found.runs == ["r2", "r1"] and found.keys[0].positions == [2, 1]
         assert [(one.name, one.positions) for one in found.metrics] == [("valid/loss", expected)]
+    found = read_points(paths, ["width", "valid/loss"])
+    assert [one.name for one in found.keys] == ["width"], "the metric has its axis in any case"
 
 
 @pytest.mark.parametrize(

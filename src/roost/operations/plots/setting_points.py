@@ -69,8 +69,9 @@ def read_points(
             "is not known", setting="--value", received=value, fix=f"give one of: {', '.join(VALUES)}"
         )
     table = read_table(packages)
-    columns = [read_column(table.columns, key, table.selected) for key in keys]
     metrics = _metric_names(table, names)
+    keys = [key for key in keys if key not in metrics] or keys  # the metric has an axis in any case
+    columns = [read_column(table.columns, key, table.selected) for key in keys]
     if len(metrics) * len(keys) > MAX_PANELS:
         raise UsageError(
             f"{len(metrics):,} metrics are too many for one picture", setting="-m",
