@@ -9,7 +9,12 @@ from pathlib import Path
 import pytest
 
 from roost.base.errors import NotFound
+from roost.config import layers
 from roost.operations.comparing.compared_run import read_run, require_readable
+from roost.operations.comparing.setting_comparison import compare_settings
+from roost.package.kinds import PackageKind
+from roost.package.package_draft import prepare_training
+from tests.dlnest_project import dlnest_project
 from tests.operations.comparing.runs import ENVIRONMENT, make
 from tests.operations.packages import package, session
 
@@ -84,3 +89,19 @@ def test_a_new_and_a_running_one(tmp_path: Path) -> None:
     made = package(tmp_path / "runs", "live", state="stopped")
     session(made, "running")
     assert read_run(made.path).summary.state == "running"
+
+
+def test_a_package_of_dlnests_contract(tmp_path: Path) -> None:
+    config = dlnest_project(tmp_path, epochs=3)
+    made = prepare_training(layers.load(config)).create("one")
+    other = prepare_training(layers.load(config, overrides=["epochs=4"])).create("two")
+    runs = [read_run(made.path), read_run(other.path)]
+    assert [run.kind for run in runs] == [PackageKind.DLNEST] * 2 and runs[0].unreadable == []
+    assert [(one.name, one.values) for one in compare_settings(runs)] == [("epochs", [3, 4])]
+
+
+def test_where_a_setting_was_set_is_unknown_where_the_file_is_strange(tmp_path: Path) -> None:
+    made = make(tmp_path / "runs", "a")
+    for value, expected in (('"config.yaml:3"', "config.yaml:3"), ('"\\ud800"', "\\ud800"), ("[3]", None)):
+        (made.path / "provenance.json").write_text(f'{{"max_epochs": {value}}}')
+        assert read_run(made.path).origin("max_epochs") == expected

@@ -60,9 +60,10 @@ class RunContent:
     def origin(self, key: str) -> str | None:
         """Returns where a setting was set; None for a default, and where that is not known."""
         try:
-            return self._origins(key)
-        except (RoostError, AttributeError, TypeError):
+            found = package_schema.printable(self._origins(key))
+        except (RoostError, AttributeError, TypeError):  # of a damaged provenance.json
             return None
+        return found if isinstance(found, str) else None
 
     @cached_property
     def _origins(self) -> Callable[[str], str | None]:
@@ -121,10 +122,10 @@ def _read(run: RunContent, what: str, read: Callable[[], _T]) -> _T | None:
     try:
         return read()
     except DamagedPackage as damage:
-        run.unreadable.append(f"{what}: {damage.name} is damaged: {damage.cause}")
+        cause = f"{damage.name} is damaged: {damage.cause}"
     except (RoostError, OSError) as error:
         cause = error.message if isinstance(error, RoostError) else error.strerror or str(error)
-        run.unreadable.append(f"{what}: {cause}")
+    run.unreadable.append(package_schema.printable(f"{what}: {cause}"))
     return None
 
 

@@ -68,15 +68,15 @@ def _is_parent(run: RunContent, parent: ForkParent) -> bool:
 
 def _common_parent(runs: Sequence[RunContent]) -> CommonParent | None:
     """Returns the nearest package from which all runs were forked; None if there is none."""
-    steps: list[dict[str, int]] = []
+    steps: list[dict[tuple[str, str], int]] = []
     for run in runs:
-        mine: dict[str, int] = {}
+        mine: dict[tuple[str, str], int] = {}
         for at, one in enumerate(run.ancestry):
-            mine.setdefault(one.package, min(above.step for above in run.ancestry[: at + 1]))
+            mine.setdefault((one.package, one.path), min(above.step for above in run.ancestry[: at + 1]))
         steps.append(mine)
-    for name in steps[0] if steps else ():
-        if all(name in mine for mine in steps):
-            return CommonParent(package=name, step=min(mine[name] for mine in steps))
+    for parent in steps[0]:
+        if all(parent in mine for mine in steps):
+            return CommonParent(package=parent[0], step=min(mine[parent] for mine in steps))
     return None
 
 

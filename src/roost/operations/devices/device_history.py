@@ -160,7 +160,7 @@ def _holders(cards: Sequence[str], begin: float) -> dict[str, list[CardHolding]]
     for user, row in usage_ledger.rows_since(begin):
         for card in row.cards:
             held = CardHolding(user=user, begin=row.start, end=row.end)
-            found[card][user, round(row.start, 2)] = held
+            found[card][user, row.start] = held
     try:
         leases = lease_files.all_leases(lease_files.leases_folder(), first=cards)
     except OSError:
@@ -174,5 +174,5 @@ def _holders(cards: Sequence[str], begin: float) -> dict[str, list[CardHolding]]
             end=None if lease.is_live else lease.ended,
             package=os.path.basename(lease.record.package),  # noqa: PTH119
         )
-        found[lease.card][lease.user, round(lease.record.since, 2)] = held
+        found[lease.card][lease.user, round(lease.record.since, 3)] = held
     return {card: sorted(found[card].values(), key=lambda one: one.begin) for card in cards}

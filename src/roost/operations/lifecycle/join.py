@@ -9,6 +9,7 @@ from pathlib import Path
 from roost.analysis import preconditions
 from roost.base import durable
 from roost.base.errors import Refused
+from roost.devices import lease_files
 from roost.operations.reading import package_schema
 from roost.operations.sessions import foreground_lease, multi_node, rank_layout
 from roost.operations.sessions.running_session import RunningSession, newest_session
@@ -22,6 +23,7 @@ from roost.operations.sessions.session_request import (
 )
 from roost.package import sessions
 from roost.package.package import PackageFolder
+from roost.package.results import system_metrics
 from roost.package.session_schema import SessionRecord, SessionRequest
 
 
@@ -73,6 +75,9 @@ def join(package: Path | str) -> StartedSession:
                 ),
                 core_ids=free_cores(request.cores),
                 stacks=str(running.record.with_suffix(".stacks.txt")),
+                system=str(opened.path / system_metrics.FOLDER / f"{running.record.stem}.jsonl"),
+                samples=lease_files.make_samples_folder(),
+                card_ids=leases.card_ids,
                 argv=launched.argv,
                 added=launched.environment,
                 is_launcher=True,
