@@ -99,6 +99,10 @@ def test_wide_characters_take_two_places() -> None:
     assert terminal.truncate("日本語", 6) == "日本語"
 
 
+def test_a_name_is_one_line() -> None:
+    assert terminal.escape_name("a\n\tb\x1b[2J") == "a\\n\\tb\\x1b[2J"
+
+
 def test_symbols_that_the_terminal_has(monkeypatch: pytest.MonkeyPatch) -> None:
     assert terminal.symbol("…", "...") == "…"
     monkeypatch.setattr("sys.stdout", io.TextIOWrapper(io.BytesIO(), encoding="latin-1"))

@@ -72,7 +72,7 @@ def format_text(
             yield click.style(section.title, bold=True)
         indent = "  " if section.title else ""
         free = width and width - len(indent)
-        prose = [piece for line in section.lines for piece in _wrap(_one_line(line), free)]
+        prose = [piece for line in section.lines for piece in _wrap(terminal.escape_name(line), free)]
         for line in [*prose, *_text_table(section, free)]:
             yield indent + (line if free is None else terminal.truncate(line, free))
     yield from _text_diffs(view)
@@ -103,10 +103,6 @@ def format_markdown(compared: PackageComparison, *, is_all: bool = False) -> Ite
 
 def _to_markdown(text: str) -> str:
     return _MARKDOWN.sub(r"\\\1", terminal.escape_text(text.replace("\n", " ").replace("\t", " ")))
-
-
-def _one_line(text: str) -> str:
-    return terminal.escape_text(text.replace("\n", "\\n").replace("\t", "\\t"))
 
 
 def _markdown_row(cells: Iterable[str]) -> str:
@@ -448,7 +444,7 @@ class _View:
         """Yields the difference of a file as by ``diff -u``."""
         code: CodeComparison = self._compared.code
         first, second = (self._names[version.runs[0]] for version in code.versions)
-        path = _one_line(one.path)
+        path = terminal.escape_name(one.path)
         yield "--- /dev/null" if one.kind == "only in second" else f"--- {first}/{path}"
         yield "+++ /dev/null" if one.kind == "only in first" else f"+++ {second}/{path}"
         yield from one.diff or ()
@@ -501,7 +497,7 @@ def _format_value(value: Any) -> str:
 
 
 def _shorten(text: str, most: int) -> str:
-    line = text if text.isprintable() else _one_line(text)
+    line = text if text.isprintable() else terminal.escape_name(text)
     return line if len(line) <= most else f"{line[: most - 1]}…"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import sys
 import textwrap
@@ -10,8 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 from typing import Literal, NamedTuple
 
-from roost.base.text import terminal_text
-from roost.cli.terminal import STYLED_CELL, cell_width, crop, symbol, truncate
+from roost.cli.terminal import STYLED_CELL, cell_width, crop, escape_name, symbol, truncate
 
 _GAP = "  "
 """Between two columns."""
@@ -202,8 +200,4 @@ def _escape_cells(cells: Sequence[str]) -> Sequence[str]:
     together = "".join(cells)
     if together.isprintable():
         return cells
-    return [cell if STYLED_CELL.fullmatch(cell) else _escape_cell(cell) for cell in cells]
-
-
-def _escape_cell(cell: str) -> str:
-    return terminal_text.escape_control(re.sub("[\n\t]", lambda found: repr(found[0])[1:-1], cell))
+    return [cell if STYLED_CELL.fullmatch(cell) else escape_name(cell) for cell in cells]

@@ -162,6 +162,11 @@ def escape_text(text: str) -> str:
     return terminal_text.escape_control(text)
 
 
+def escape_name(text: str) -> str:
+    """Makes all control characters of foreign text visible, so that it is one line."""
+    return escape_text(text.replace("\n", "\\n").replace("\t", "\\t"))
+
+
 class OutputDecoder:
     """Decodes the output of a run piece by piece to escaped text; a character or colour may be split between
     pieces."""

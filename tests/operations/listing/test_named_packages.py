@@ -40,6 +40,12 @@ def test_patterns_of_paths_and_of_names(folder: Path) -> None:
     assert names("*/?1") == ["c1", "a1", "b1"]
 
 
+def test_a_name_that_looks_like_a_query(folder: Path) -> None:
+    package(folder, "width=2 seed:1", checkpoints=False)
+    assert names("width=2 seed:1") == names("runs/width=2 seed:1") == ["width=2 seed:1"]
+    assert names("width=2") == ["b1"]
+
+
 def test_queries_with_and_without_folders() -> None:
     assert names("width>0") == ["a2", "b1"]
     assert names("runs", "width<2", "sort:-width") == ["a2", "a1"]

@@ -21,5 +21,5 @@ def command(words: tuple[str, ...]) -> int:
     from roost.operations.keeping import label_packages
 
     for one in label_packages.star(words, starred=True):
-        terminal.print_status(terminal.escape_text(f"{one.path.name}: starred"))
+        terminal.print_status(terminal.escape_name(f"{one.path.name}: starred"))
     return 0

@@ -32,13 +32,13 @@ def command(words: tuple[str, ...], remove: bool) -> int:
     if len(words) > 1:
         tags = label_packages.split_tags(words[0])
         for one in label_packages.tag(words[1:], tags, remove=remove):
-            terminal.print_status(terminal.escape_text(f"{one.path.name}: {', '.join(one.labels.tags)}"))
+            terminal.print_status(terminal.escape_name(f"{one.path.name}: {', '.join(one.labels.tags)}"))
         return 0
     if remove:
         raise UsageError("--remove needs tags and packages", fix="roost tag TAG --remove PACKAGE")
     if words:
         for one in label_packages.read(words):
-            click.echo(terminal.escape_text(f"{one.path.name}: {', '.join(one.labels.tags)}"))
+            click.echo(terminal.escape_name(f"{one.path.name}: {', '.join(one.labels.tags)}"))
         return 0
     rows = [(tag, str(count)) for tag, count in label_packages.used_tags(Path.cwd())]
     if not rows:

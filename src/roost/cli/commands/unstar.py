@@ -21,5 +21,5 @@ def command(words: tuple[str, ...]) -> int:
     from roost.operations.keeping import label_packages
 
     for one in label_packages.star(words, starred=False):
-        terminal.print_status(terminal.escape_text(f"{one.path.name}: not starred any more"))
+        terminal.print_status(terminal.escape_name(f"{one.path.name}: not starred any more"))
     return 0

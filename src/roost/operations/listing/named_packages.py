@@ -45,7 +45,7 @@ def select_packages(words: Sequence[str]) -> list[Path]:
     """
     folders, query = split_words(words)
     terms = words[len(folders) :]
-    if any(map(is_query, terms)) and not any(map(os.path.lexists, terms)):
+    if any(map(is_query, terms)) and not any(map(_is_name, terms)):
         found = find_packages(folders or [None], query).selected
         if not found:
             raise NotFound("no package matches the query", received=query, fix=_LIST_FIX)
@@ -83,6 +83,13 @@ def _find_by_name(name: str) -> Iterator[Path]:
         yield resolve.find_package(name)
     except UsageError:  # a sweep
         yield from (Path(task.package) for task in resolve.find_tasks(name))
+
+
+def _is_name(word: str) -> bool:
+    """Whether a word, which may look like a query, is a path or the name of a package."""
+    from roost.operations import resolve
+
+    return os.path.lexists(word) or resolve.find_in_runs(word) is not None
 
 
 def _is_package(path: Path) -> bool:
