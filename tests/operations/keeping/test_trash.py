@@ -199,6 +199,13 @@ def test_hostile_names_survive_both_ways(tmp_path: Path) -> None:
         assert [back for _, back in trash.restore([str(to)])] == [made.path]
 
 
+def test_a_name_without_room_for_the_time_is_refused(tmp_path: Path) -> None:
+    package(tmp_path / "runs", "m" * 240)
+    with pytest.raises(Refused, match="too long"):
+        remove("m" * 240)
+    assert names(tmp_path / "runs") == ["m" * 240]
+
+
 def test_one_that_is_used_in_the_trash_is_not_deleted(tmp_path: Path) -> None:
     package(tmp_path / "runs", "a")
     (to,) = remove("a")

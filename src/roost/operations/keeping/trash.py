@@ -39,6 +39,8 @@ _ENTRY = re.compile(r"(\d{8}T\d{6}\.\d{3})Z_(.+)", re.DOTALL)
 _TIME = "%Y%m%dT%H%M%S.%f"
 _USUAL_ROOTS = (".", "runs", "Saves")
 _MAX_SHOWN = 10
+_MAX_NAME_BYTES = 255
+"""Of a file or folder, in most file systems."""
 _MAX_TRIES = 1000
 
 
@@ -151,6 +153,8 @@ def _entry_path(package: Path) -> Path:
     for number in range(_MAX_TRIES):
         removed = datetime.fromtimestamp(now + number / 1000, UTC).strftime(_TIME)[:-3]
         path = trash / f"{removed}Z_{package.name}"
+        if len(os.fsencode(path.name)) > _MAX_NAME_BYTES:
+            raise Refused("its name is too long for the trash", where=package, fix="rename the folder first")
         if not os.path.lexists(path):
             return path
     raise Refused("the trash has no free name", where=trash, fix="empty it: roost gc --all")
