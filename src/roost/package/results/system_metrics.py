@@ -9,7 +9,7 @@
 
 A line that is a mapping adds to the facts of the file, of which the last value counts. A file has at most
 `MAX_ROWS` rows and `MAX_BYTES` bytes: when it is full, each two neighbours are merged, and further rows
-are twice as long. A supervisor writes it (`roost.supervisor.monitoring.system_fold`); on a further machine
+are twice as long. A supervisor writes it (`roost.supervisor.monitoring.system_file`); on a further machine
 its name is ``<n>.node-<k>.jsonl``.
 
 The columns, in per cent of the time or of all cores, MB (2^20 bytes), MB/s, W, degrees Celsius, MHz:
