@@ -10,6 +10,7 @@ table: tables
 live_run: follows a running session, and handles Ctrl-C
 plain_output: the screen of a followed session in a pipe or file
 progress_bar: the screen of a followed session on a terminal
+count_line: the line of progress of work on many things
 wait_progress: screens that show the stage of other work
 device_history_view: draws what cards and host did, for `roost devices --history`
 package_view: text of `roost show`

@@ -20,6 +20,8 @@ import click
 from roost import __version__
 from roost.base.errors import INTERRUPTED_EXIT_CODE, RoostError, with_fix
 from roost.cli import terminal
+from roost.cli.count_line import CountLine
+from roost.operations import work_progress
 from roost.supervisor.notices import run_notice_list
 
 COMMAND_GROUPS = {
@@ -174,8 +176,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _run(arguments: list[str], *, debug: bool) -> int:
     # A run that was killed together with its guard could not send its notice: the next command sends it.
     run_notice_list.send_unsent(os.environ)
+    line = CountLine()
     try:
-        answer = roost.main(arguments, prog_name="roost", standalone_mode=False)
+        with work_progress.shown_by(line):
+            answer = roost.main(arguments, prog_name="roost", standalone_mode=False)
     except click.NoSuchOption as error:
         _unknown_option(error, arguments).show()
         return error.exit_code
@@ -187,6 +191,7 @@ def _run(arguments: list[str], *, debug: bool) -> int:
     except BrokenPipeError:
         raise
     except Exception as error:  # noqa: BLE001  - the last place where an error can become one line
+        line.remove()
         return _report_error(error, debug=debug)
     return answer if isinstance(answer, int) else 0
 

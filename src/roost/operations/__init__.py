@@ -14,6 +14,7 @@ curves: to read and export records
 plots: pictures of records and settings
 models: to use the trained weights: analysis, prediction, export
 simulation: to replay the queue on a virtual clock
+work_progress: progress of work on many things, for who shows it
 resolve: the package or tasks that a user names
 lab: the lab of this user: its queue and its daemon
 systemd_unit: starts the daemon with the machine

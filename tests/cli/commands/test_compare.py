@@ -64,18 +64,6 @@ def test_options_that_need_another(tmp_path: Path) -> None:
     assert done.returncode == 3 and "valid/loss" in done.stderr
 
 
-def test_progress_is_shown_on_a_terminal_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from roost.cli.commands import compare
-
-    monkeypatch.setattr(compare, "_QUIET_SECONDS", 0.0)
-    monkeypatch.setattr("roost.cli.terminal.can_draw", lambda stream: True)
-    first, second = two(tmp_path)
-    code, out, err = said("compare", first, second)
-    assert code == 0 and "settings" in out and "reading: 1 of 4" in err
-    monkeypatch.setattr("roost.cli.terminal.can_draw", lambda stream: False)
-    assert said("compare", first, second)[2] == ""
-
-
 @pytest.mark.parametrize(
     "name",
     [

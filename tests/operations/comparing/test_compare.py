@@ -30,15 +30,13 @@ def test_two_runs(tmp_path: Path) -> None:
     other = {**ENVIRONMENT, "stack": {**STACK, "torch": "2.12.0"}}
     rows = [ROWS[0], {**ROWS[1], "train/loss": 3.0}, ROWS[2]]
     second = make(tmp_path / "runs", "b", environment=other, rows=rows, optimizers=optimizer(0.5))
-    done: list[tuple[int, int]] = []
-    found = compare([first.path, str(second.path)], diff=[], on_progress=lambda *counts: done.append(counts))
+    found = compare([first.path, str(second.path)], diff=[])
     assert [one.summary.name for one in found.runs] == ["a", "b"] and found.step == 30
     assert [one.name for one in found.settings] == ["optimizers.main.lr"] and found.num_equal_settings > 3
     assert found.metrics[0].name == "valid/loss"
     assert found.curves is not None and (found.curves.equal_until, found.curves.step) == (10, 20)
     assert [(one.path, one.diff) for one in found.code.files] == [("x.py", ["@@ -0,0 +1 @@", "+a"])]
     assert [one.name for one in found.environment] == ["torch"]
-    assert done == [(1, 4), (2, 4), (3, 4), (4, 4)]
     body = msgspec.json.decode(msgspec.json.encode(found))
     assert body["curves"]["metrics"][0] == {"name": "train/loss", "values": [1.0, 3.0]}
     assert msgspec.convert(body, type(found)) == found

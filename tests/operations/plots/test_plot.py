@@ -9,6 +9,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from roost.base.errors import NotFound, Refused, UsageError
+from roost.operations import work_progress
 from roost.operations.plots import plot as plot_operation
 from roost.operations.plots import plot_panels
 from roost.operations.plots.plot import PlotResult, follow, plot, plot_settings, read_curves
@@ -125,9 +126,11 @@ def test_a_folder_is_not_replaced(tmp_path: Path) -> None:
 
 def test_what_is_read_is_reported(tmp_path: Path) -> None:
     made = [package(tmp_path / "runs", name).path for name in ("a", "b")]
-    seen: list[tuple[int, int]] = []
-    picture, damaged = read_curves(made, report=lambda done, total: seen.append((done, total)))
-    assert seen == [(0, 2), (1, 2)] and damaged == []
+    seen: list[tuple[str, int, int]] = []
+    with work_progress.shown_by(lambda *report: seen.append(report)):
+        picture, damaged = read_curves(made)
+    assert [one for one in seen if one[0] == "reading runs"] == [("reading runs", n, 2) for n in range(3)]
+    assert damaged == []
     assert [panel.name for panel in picture.panels] == ["loss", "lr"] and picture.last_step == 30
 
 

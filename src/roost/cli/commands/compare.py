@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Callable
 
 import click
 
 from roost.base.errors import UsageError
 from roost.cli import table, terminal
-
-_QUIET_SECONDS = 1.0
-_REDRAW_SECONDS = 0.1
 
 
 @click.command("compare")
@@ -71,15 +66,9 @@ def command(
     from roost.operations.listing.named_packages import select_packages
 
     packages = select_packages(words)
-    with terminal.RewrittenLine() as line:
-        compared = compare(
-            packages,
-            metrics=metrics,
-            step=step,
-            diff=files if shows_diff else None,
-            is_all=is_all,
-            on_progress=_progress(line),
-        )
+    compared = compare(
+        packages, metrics=metrics, step=step, diff=files if shows_diff else None, is_all=is_all
+    )
     if as_json:
         terminal.print_json(compared)
         return 0
@@ -92,18 +81,3 @@ def command(
     for text in lines:
         click.echo(terminal.escape_line(text), color=terminal.allows_colours(sys.stdout))
     return 0
-
-
-def _progress(line: terminal.RewrittenLine) -> Callable[[int, int], None]:
-    """Returns a function that shows the progress on a terminal, if the comparison takes longer than a
-    second."""
-    next_time = time.monotonic() + _QUIET_SECONDS
-    is_terminal = terminal.can_draw(sys.stderr)
-
-    def show(done: int, total: int) -> None:
-        nonlocal next_time
-        if is_terminal and time.monotonic() >= next_time:
-            line.show(f"reading: {done:,} of {total:,}")
-            next_time = time.monotonic() + _REDRAW_SECONDS
-
-    return show

@@ -16,9 +16,6 @@ from roost.cli import terminal
 if TYPE_CHECKING:
     from roost.operations.plots.plot_view import PlotView
 
-_PROGRESS_SECONDS = 1.0
-"""Reading that takes longer is reported."""
-
 
 @click.command("plot")
 @click.argument("words", nargs=-1, required=True, metavar="PACKAGE...")
@@ -146,16 +143,7 @@ def command(
         terminal.print_status("drawing …")  # importing the drawing library takes seconds
     from roost.operations.plots.plot import plot
 
-    with _Progress() as progress:
-        drawn = plot(
-            packages,
-            output=output,
-            names=names,
-            view=view,
-            system=system,
-            overwrite=overwrite,
-            report=progress.report,
-        )
+    drawn = plot(packages, output=output, names=names, view=view, system=system, overwrite=overwrite)
     terminal.print_status(terminal.escape_text(", ".join(drawn.panels)))
     _report_left_out(drawn.notes, drawn.damaged, drawn.left_out, names)
     click.echo(output or drawn.path)
@@ -215,20 +203,6 @@ def _plot_settings(
     return 0
 
 
-class _Progress(terminal.RewrittenLine):
-    """Shows how many runs are read, if that takes a while."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._next_time = time.monotonic() + _PROGRESS_SECONDS
-
-    def report(self, done: int, total: int) -> None:
-        """Shows the progress, once a second."""
-        if time.monotonic() >= self._next_time:
-            self.show(f"reading: {done} of {total} runs")
-            self._next_time = time.monotonic() + _PROGRESS_SECONDS
-
-
 def _follow(
     packages: Sequence[Path],
     output: Path | None,
@@ -272,10 +246,7 @@ def _print(
     """Prints the plot as text, or its points as JSON."""
     from roost.operations.plots.plot import read_curves
 
-    with _Progress() as progress:
-        picture, damaged = read_curves(
-            packages, names=names, view=view, system=system, report=progress.report
-        )
+    picture, damaged = read_curves(packages, names=names, view=view, system=system)
     if as_json:
         terminal.print_json(picture)
     else:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from roost.base.errors import NotFound, UsageError
+from roost.operations import work_progress
 from roost.operations.comparing import compared_run
 from roost.operations.comparing.code_comparison import compare_code
-from roost.operations.comparing.compared_run import RunContent
 from roost.operations.comparing.comparison import PackageComparison
 from roost.operations.comparing.curve_comparison import compare_curves
 from roost.operations.comparing.environment_comparison import compare_environments
@@ -25,7 +25,6 @@ def compare(
     step: int | None = None,
     diff: Sequence[str] | None = None,
     is_all: bool = False,
-    on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> PackageComparison:
     """Compares packages. A single fork is compared with its parent.
 
@@ -39,22 +38,17 @@ def compare(
         step: The step of the common values; None: the last one that all runs with records have reached.
         diff: The files whose lines are compared, by path or pattern; empty: all that differ; None: none.
         is_all: Whether to return equal settings and equal facts of the environment, too.
-        on_progress: Called after each part of the work with the number of parts done, and that of all.
 
     Raises:
         UsageError: There is one package only, and it is not a fork.
         NotFound: No package can be read; or a metric or file does not exist.
     """
     paths = _distinct([Path(one) for one in packages])
-    contents: list[RunContent] = []
-    for path in paths:
-        contents.append(compared_run.read_run(path))
-        on_progress(len(contents), 2 * len(paths))
+    contents = [compared_run.read_run(path) for path in work_progress.track(paths, "reading packages")]
     compared_run.require_readable(contents)
     table = MetricTable(contents, step=step, names=metrics)
-    for position, run in enumerate(contents):
+    for position, run in enumerate(work_progress.track(contents, "reading records")):
         table.add(position, run)
-        on_progress(len(paths) + position + 1, 2 * len(paths))
     table.require_names()
     settings, code = compare_settings(contents), compare_code(contents, diff=diff)
     names = {name for run in contents for name in run.flat_settings}

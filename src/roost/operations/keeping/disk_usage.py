@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from roost.base.errors import RoostError
+from roost.operations import work_progress
 from roost.operations.keeping import allocated_bytes, prune, trash
 from roost.operations.keeping.prune import PruneRequest
 from roost.package import sessions
@@ -55,7 +56,7 @@ def disk_usage(packages: Sequence[Path]) -> DiskUsage:
     """Returns what packages take on the disk, and what is in the trash of their folders. What cannot be read
     counts as nothing."""
     seen: set[allocated_bytes.Inode] = set()
-    found = [_package_usage(path, seen) for path in packages]
+    found = [_package_usage(path, seen) for path in work_progress.track(packages, "measuring")]
     roots = dict.fromkeys(path.parent for path in packages)
     trashed = sum(allocated_bytes.folder_bytes(root / trash.FOLDER, seen) for root in roots)
     found.sort(key=lambda one: (-one.total, one.path))

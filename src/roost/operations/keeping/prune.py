@@ -11,6 +11,7 @@ import msgspec
 from roost.base import safe_read
 from roost.base.errors import NotFound, Refused, RoostError, UsageError
 from roost.base.text.suggestions import did_you_mean
+from roost.operations import work_progress
 from roost.operations.keeping import refusals
 from roost.operations.listing.named_packages import select_packages
 from roost.package.checkpoints import checkpoint, pruning, retention, selection
@@ -90,7 +91,7 @@ def plan(words: Sequence[str], request: PruneRequest) -> list[PlannedPruning]:
     found = refusals.find_refusals(packages)
     refused = {one.package for one in found}
     planned = []
-    for path in packages:
+    for path in work_progress.track(packages, "looking at packages"):
         if path in refused:
             continue
         try:
@@ -190,7 +191,7 @@ def prune(planned: Sequence[PlannedPruning], request: PruneRequest) -> Iterator[
             package.
         OSError: A file cannot be written or removed; see `pruning.carry_out`.
     """
-    for one in planned:
+    for one in work_progress.track(planned, "pruning"):
         package = PackageFolder(one.path)
         fd = package.lock()
         try:

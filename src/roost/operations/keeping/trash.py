@@ -27,6 +27,7 @@ import msgspec
 from roost.base import durable, safe_read
 from roost.base.errors import NotFound, Refused, RoostError, UsageError
 from roost.base.text.word_list import join_names
+from roost.operations import work_progress
 from roost.operations.keeping import allocated_bytes, refusals
 from roost.operations.listing.named_packages import select_packages
 from roost.operations.listing.package_row import PackageSummary
@@ -90,7 +91,7 @@ def plan_removal(words: Sequence[str]) -> list[Removable]:
     refusals.require_none(refusals.find_refusals(packages), verb="removed")
     return [
         Removable(path=path, summary=summarize(path), num_bytes=allocated_bytes.folder_bytes(path))
-        for path in packages
+        for path in work_progress.track(packages, "measuring")
     ]
 
 
@@ -103,7 +104,7 @@ def remove(packages: Sequence[Path]) -> Iterator[tuple[Path, Path]]:
         OSError: A package could not be moved; it and those after it are where they were.
     """
     left = []
-    for package in packages:
+    for package in work_progress.track(packages, "moving"):
         try:
             yield package, _move_to_trash(package)
         except RoostError as error:
@@ -187,7 +188,7 @@ def find_roots(folders: Sequence[Path]) -> list[Path]:
 
 def entries(roots: Sequence[Path]) -> list[TrashEntry]:
     """Returns the removed packages of some folders, the oldest removal first."""
-    return [_with_size(path) for path in _entry_paths(roots)]
+    return [_with_size(path) for path in work_progress.track(_entry_paths(roots), "measuring")]
 
 
 def _entry_paths(roots: Sequence[Path]) -> list[Path]:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from roost.base.errors import NotFound
+from roost.operations import work_progress
 from roost.operations.cache_folder import package_index_path, write_cache_file
 from roost.operations.listing.package_row import CHANGING_STATES, FoundPackage, IndexEntry, PackageSummary
 from roost.operations.listing.search import search
@@ -106,7 +107,8 @@ def entries(folder: Path) -> dict[str, IndexEntry]:
             found[name] = entry
             del stamps[name]
     if stamps or len(found) < len(known):
-        fresh = {name: one for name, stamp in stamps.items() if (one := _read_entry(folder / name, stamp))}
+        unknown = work_progress.track(stamps.items(), "reading packages")
+        fresh = {name: one for name, stamp in unknown if (one := _read_entry(folder / name, stamp))}
         found = dict(sorted((found | fresh).items()))
         _write(index, _Index(_FORMAT, os.fspath(folder), found))
     return found

@@ -21,6 +21,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from roost.base import safe_read
+from roost.operations import work_progress
 from roost.operations.cache_folder import package_index_path, write_cache_file
 from roost.operations.listing.package_row import CHANGING_STATES, IndexEntry
 
@@ -192,7 +193,7 @@ def _read_fields(folder: Path, names: Collection[str]) -> dict[str, dict[str, li
     )
 
     found: dict[str, dict[str, list[Any]]] = {}
-    for name in names:
+    for name in work_progress.track(names, "reading settings and metrics"):
         settings, metrics = read_search_fields(folder / name)
         found[name] = {
             **{SETTING_PREFIX + key: list(values) for key, values in settings.items()},

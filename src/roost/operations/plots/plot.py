@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,6 +11,7 @@ from pathlib import Path
 from roost.base import durable, safe_read
 from roost.base.errors import NotFound, Refused, RoostError, UsageError
 from roost.base.text.suggestions import closest_match
+from roost.operations import work_progress
 from roost.operations.curves.history_cache import records_files
 from roost.operations.plots.picture_file import AUTHOR, KINDS
 from roost.operations.plots.plot_panels import Picture, build_picture, matches_any
@@ -30,13 +31,7 @@ _MAX_LISTED = 20
 """Names of metrics in an error."""
 _UNFINISHED_STATES = ("new", *LIVE_STATES)
 _AS_IT_IS = PlotView()
-
-Report = Callable[[int, int], None]
-"""Is called with the number of runs that are read, and of all."""
-
-
-def _ignore(done: int, total: int) -> None:
-    pass
+_READING = "reading runs"
 
 
 @dataclass(frozen=True)
@@ -65,7 +60,6 @@ def plot(
     view: PlotView = _AS_IT_IS,
     system: bool = False,
     overwrite: bool = False,
-    report: Report = _ignore,
 ) -> PlotResult:
     """Draws all metrics of some packages: train, valid and test of one metric share a panel.
 
@@ -77,7 +71,6 @@ def plot(
         view: How curves are presented.
         system: Draw system metrics; see `roost.operations.plots.system_panels.build_system_picture`.
         overwrite: Replace any file.
-        report: Receives the progress.
 
     Raises:
         NotFound: A package does not exist, no package has recorded anything, or a name matches no metric.
@@ -89,7 +82,7 @@ def plot(
         OSError: The picture cannot be written.
     """
     opened, damaged, output = _open_for_picture(packages, output, overwrite=overwrite)
-    picture, damages = _read_picture(opened, names, view, report, system=system)
+    picture, damages = _read_picture(opened, names, view, system=system)
     return _draw(opened, output, picture, [*damaged, *damages])
 
 
@@ -99,12 +92,11 @@ def read_curves(
     names: Sequence[str] = (),
     view: PlotView = _AS_IT_IS,
     system: bool = False,
-    report: Report = _ignore,
 ) -> tuple[Picture, list[str]]:
     """Returns the content of the picture that `plot` draws, and the damage of the packages. For the arguments
     and errors see there."""
     opened, damaged = _open_packages(packages)
-    picture, damages = _read_picture(opened, names, view, report, system=system)
+    picture, damages = _read_picture(opened, names, view, system=system)
     return picture, [*damaged, *damages]
 
 
@@ -146,7 +138,7 @@ def follow(
                 if is_unfinished:
                     found, damages = build_picture(opened, names, view=view), list[str]()
                 else:  # what is missing now is an error
-                    found, damages = _read_picture(opened, names, view, _ignore)
+                    found, damages = _read_picture(opened, names, view)
                 if found.panels:
                     drawn_state = state
                     yield _draw(opened, output, found, [*damaged, *damages])
@@ -274,7 +266,6 @@ def _read_picture(
     opened: Sequence[PackageFolder],
     names: Sequence[str],
     view: PlotView,
-    report: Report,
     *,
     system: bool = False,
 ) -> tuple[Picture, list[str]]:
@@ -288,11 +279,12 @@ def _read_picture(
     runs: list[RecordedRun] = []
 
     def read(package: PackageFolder, x: str) -> RecordedRun:
-        report(len(runs), len(opened))
+        work_progress.report(_READING, len(runs), len(opened))
         runs.append(RecordedRun(package, x))
         return runs[-1]
 
     found = build_picture(opened, names, view=view, read=read)
+    work_progress.report(_READING, len(opened), len(opened))
     _check_names(found, names, opened)
     damages = [(run.package.path.name, package_schema.records_damage(run.package, run.torn)) for run in runs]
     return found, [f"{name}: {damage}" for name, damage in damages if damage]

@@ -13,7 +13,7 @@ from roost.base.system import process_identity
 from roost.base.system.worker_protocol import TIME_LIMIT
 from roost.devices.resource_request import TaskOptions
 from roost.lab.queue.task import Task
-from roost.operations import resolve
+from roost.operations import resolve, work_progress
 from roost.operations.lifecycle.continue_ import ContinueRequest
 from roost.operations.listing.known_folders import known_folders
 from roost.operations.listing.list_packages import find_packages
@@ -66,7 +66,11 @@ def find_interrupted(words: Sequence[str] = ()) -> list[InterruptedRun]:
     else:
         known = [one for one in find_packages(known_folders()).selected if one.entry.summary.state in _STATES]
         paths = [one.folder / one.name for one in known]
-    return [found for path in paths if (found := _interrupted(path)) is not None]
+    return [
+        found
+        for path in work_progress.track(paths, "reading packages")
+        if (found := _interrupted(path)) is not None
+    ]
 
 
 def continue_all(runs: Sequence[InterruptedRun]) -> Iterator[ContinuedRun]:
