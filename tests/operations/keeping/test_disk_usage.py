@@ -44,3 +44,5 @@ def test_the_trash_is_counted_separately(tmp_path: Path) -> None:
     list(trash.remove([made[0].path]))
     found = disk_usage([made[1].path])
     assert [one.name for one in found.packages] == ["b"] and found.trash > found.total / 2
+    list(trash.restore([str(tmp_path / "runs" / "a")]))
+    assert disk_usage([made[1].path]).trash == 0, "an empty trash"

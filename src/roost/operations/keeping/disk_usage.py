@@ -58,7 +58,7 @@ def disk_usage(packages: Sequence[Path]) -> DiskUsage:
     seen: set[allocated_bytes.Inode] = set()
     found = [_package_usage(path, seen) for path in work_progress.track(packages, "measuring")]
     roots = dict.fromkeys(path.parent for path in packages)
-    trashed = sum(allocated_bytes.folder_bytes(root / trash.FOLDER, seen) for root in roots)
+    trashed = sum(allocated_bytes.folder_bytes(one, seen) for root in roots for one in trash.contents(root))
     found.sort(key=lambda one: (-one.total, one.path))
     return DiskUsage(packages=found, trash=trashed, total=sum(one.total for one in found))
 

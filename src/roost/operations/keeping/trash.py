@@ -191,13 +191,15 @@ def entries(roots: Sequence[Path]) -> list[TrashEntry]:
     return [_with_size(path) for path in work_progress.track(_entry_paths(roots), "measuring")]
 
 
+def contents(root: Path) -> list[Path]:
+    """Returns everything in the trash of a folder: removed packages, and what a cut-off deletion has left."""
+    trash = root / FOLDER
+    return list(trash.iterdir()) if trash.is_dir() and not trash.is_symlink() else []
+
+
 def _entry_paths(roots: Sequence[Path]) -> list[Path]:
-    found: list[Path] = []
-    for root in roots:
-        trash = root / FOLDER
-        if trash.is_dir() and not trash.is_symlink():
-            found += [path for path in trash.iterdir() if _parse(path) is not None and path.is_dir()]
-    return sorted(found, key=lambda path: path.name)
+    paths = [path for root in roots for path in contents(root) if _parse(path) is not None]
+    return sorted((path for path in paths if path.is_dir()), key=lambda path: path.name)
 
 
 def _with_size(path: Path) -> TrashEntry:

@@ -6,7 +6,6 @@ and the keys of the query.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -94,7 +93,9 @@ def read_column(columns: SearchColumns, name: str, packages: Sequence[FoundPacka
         UsageError: No package has the key, or it is ambiguous.
     """
     if name == SIZE:
-        return [_disk_bytes(one.folder / one.name) for one in packages]
+        from roost.operations.keeping.allocated_bytes import folder_bytes
+
+        return [folder_bytes(one.folder / one.name) for one in packages]
     get = columns.values(single_key(name))
     return [join_values(get(one)) for one in packages]
 
@@ -147,18 +148,3 @@ def _varying(
 def join_values(values: Sequence[Any]) -> Any:
     """Returns the value of a cell: None without one, a list for several."""
     return None if not values else values[0] if len(values) == 1 else list(values)
-
-
-def _disk_bytes(folder: Path) -> int:
-    """Returns the bytes that a folder takes on the disk; a file with several names counts once."""
-    total, seen = 0, set()
-    for path, _, names in os.walk(folder):
-        for name in [".", *names]:
-            try:
-                found = os.lstat(f"{path}/{name}")
-            except OSError:  # removed meanwhile
-                continue
-            if (place := (found.st_dev, found.st_ino)) not in seen:
-                seen.add(place)
-                total += found.st_blocks * 512
-    return total
