@@ -12,12 +12,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from roost.base.system import process_identity
 from roost.package.session_schema import SessionRecord
 from roost.supervisor.limits import SessionLimits
+from roost.supervisor.monitoring import system_watch
 from roost.supervisor.output import output_cap
 from roost.supervisor.rank_processes import RankProcess, RankProcesses
 from roost.supervisor.session_record import SessionRecordFile
@@ -144,11 +146,11 @@ def test_a_paused_run_is_named_and_not_killed(session: Session) -> None:
 
 
 @contextmanager
-def watching(session: Session) -> Iterator[tuple[SessionWatch, SessionRecordFile]]:
+def watching(session: Session, **changes: Any) -> Iterator[tuple[SessionWatch, SessionRecordFile]]:
     """The clock of a session whose output may grow to 1 MB, in this process."""
     with open(session.output, "ab") as output:
         record = SessionRecordFile(str(session.file), SessionRecord.from_json({}))
-        spec = session.spec("")._replace(limits=SessionLimits(output_bytes=2**20))
+        spec = session.spec("")._replace(limits=SessionLimits(output_bytes=2**20), **changes)
         team = RankProcesses(spec)
         team.ranks.append(RankProcess(0, WorkerProcess(os.getpid(), -1, -1), output.fileno()))
         yield SessionWatch(spec, record, team), record
@@ -163,6 +165,23 @@ def test_the_memory_of_all_its_processes_is_recorded(session: Session) -> None:
         child.kill()
         watch.finish()
     assert (record.fields.peak_tree_memory_mb or 0) > 1
+
+
+@pytest.mark.parametrize("broken", ["tick", "finish"])
+def test_a_measurement_that_fails_does_not_end_the_session(
+    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("a field of /proc has another form")
+
+    monkeypatch.setattr(system_watch.SystemWatch, broken, fail)
+    system, samples = str(tmp_path / "system" / "1.jsonl"), str(tmp_path / "samples")
+    with watching(session, system=system, samples=samples) as (watch, record):
+        later = watch.next_tick + 2
+        assert watch.tick(later) is None and watch.tick(later + 2) is None
+        watch.finish()
+        assert watch.spared_pids == []
+    assert record.fields.system is not None and "another form" in (record.fields.system.trouble or "")
 
 
 def test_output_that_grows_at_once_is_looked_at_at_once(session: Session) -> None:

@@ -100,7 +100,10 @@ class SessionWatch:
         """Adds the measurements to the record. To be called when all processes have ended."""
         self._record.fields.peak_tree_memory_mb = round(self._peak.peak_mb, 1)
         if self._system is not None:
-            self._record.fields.system = self._system.finish(time.monotonic(), self._peak.use)
+            try:
+                self._record.fields.system = self._system.finish(time.monotonic(), self._peak.use)
+            except Exception as error:  # noqa: BLE001  - as in `_watch_system`
+                self._give_up_system(error)
 
     @property
     def spared_pids(self) -> list[int]:
@@ -110,22 +113,28 @@ class SessionWatch:
 
     def _watch_system(self, now: float) -> None:
         if now >= self._system_at:
-            if self._system is None:
-                self._start_system()
-            if self._system is not None:
+            try:
+                if self._system is None:
+                    self._system = self._start_system()
                 self._system_at = self._system.tick(now, self._peak.use)
                 self._peak.spared = self._system.child_pids
+            except Exception as error:  # noqa: BLE001  - whatever is wrong with a measurement, the run goes on
+                self._give_up_system(error)
         self.next_tick = min(self.next_tick, self._system_at)
 
-    def _start_system(self) -> None:
+    def _start_system(self) -> SystemWatch:
         from roost.supervisor.monitoring.system_watch import SystemWatch
 
-        try:
-            self._system = SystemWatch(self._spec, started=self._started, start_use=self._start_use)
-        except OSError as error:
-            why = f"cards, processes and host are not measured: {error.strerror or error}"
-            self._record.fields.system = SystemUse(trouble=why)
-            self._system_at = math.inf
+        return SystemWatch(self._spec, started=self._started, start_use=self._start_use)
+
+    def _give_up_system(self, error: Exception) -> None:
+        """Records why cards, processes and host are not measured (any more). A process that asks the cards
+        counts from now on as one of the session, which ends with it."""
+        cause = error.strerror if isinstance(error, OSError) else None
+        why = f"cards, processes and host are not measured: {cause or error}"
+        self._record.fields.system = SystemUse(trouble=why)
+        self._system, self._system_at = None, math.inf
+        self._peak.spared = ()
 
     def _touch_leases(self, now: float) -> None:
         if now >= self._touch_leases_at:
