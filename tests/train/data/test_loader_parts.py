@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -45,3 +47,22 @@ def test_persistent_workers_are_ended_and_that_is_said(capsys: pytest.CaptureFix
     loader_parts.disable_persistent_workers(loader, "the set")
     assert not loader.persistent_workers
     assert "the set: persistent_workers is ignored" in capsys.readouterr().out
+
+
+def test_a_connection_that_broke_because_a_worker_was_killed_says_so() -> None:
+    workers = [multiprocessing.get_context("fork").Process(target=signal.pause) for _ in range(2)]
+    for worker in workers:
+        worker.start()
+    iterator = SimpleNamespace(_workers=workers)
+    try:
+        for other in (ValueError("the project's own"), ConnectionResetError(104, "reset")):
+            assert workers[1].pid is not None
+            if isinstance(other, ConnectionError):
+                os.kill(workers[1].pid, signal.SIGKILL)
+            loader_parts.note_killed_worker(other, iterator)
+        assert other.__notes__ == [f"worker process {workers[1].pid} of the loader was killed by SIGKILL"]
+        loader_parts.note_killed_worker(ConnectionResetError(104, "reset"), iter([]))
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.join()

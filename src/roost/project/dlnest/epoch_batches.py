@@ -102,6 +102,7 @@ class EpochBatches:
         try:
             return next(self._iterator, END)
         except Exception as error:
+            loader_parts.note_killed_worker(error, self._iterator)
             error.add_note(f"while drawing a batch of {_NAME}")
             raise
 

@@ -207,6 +207,7 @@ class ExternalLoader(SequentialBatches):
             try:
                 return next(iterator, _END)
             except Exception as error:
+                loader_parts.note_killed_worker(error, iterator)
                 error.add_note(f"while drawing batch {batch} of pass {number} of {self.display_name}")
                 raise
 

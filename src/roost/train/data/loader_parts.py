@@ -6,14 +6,19 @@ from __future__ import annotations
 import functools
 import multiprocessing
 import os
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from multiprocessing import connection
 from typing import Any
 
 import torch
 from torch.utils.data import DataLoader
 
 from roost.train.data.workers import loader_worker
+
+_END_SECONDS = 2.0
+"""How long the end of a process may be noticed later than that of its sockets."""
 
 
 def parts(loader: Any) -> list[Any]:
@@ -56,6 +61,22 @@ def shut_down(loader: Any, iterator: Any) -> None:
         iterator._shutdown_workers()
         if loader._iterator is iterator:
             loader._iterator = None  # else the loader would use them again
+
+
+def note_killed_worker(error: Exception, iterator: Any) -> None:
+    """Adds to the error of a broken connection that a worker process of a DataLoader was killed, if one was.
+    torch fetches tensors from a socket of the worker, which may break before torch has noticed the end of
+    that process."""
+    workers = getattr(iterator, "_workers", None)
+    if not workers or not isinstance(error, ConnectionError | EOFError):
+        return
+    ended = connection.wait([worker.sentinel for worker in workers], timeout=_END_SECONDS)
+    for worker in workers:
+        if worker.sentinel in ended:
+            worker.join(_END_SECONDS)  # its files are closed a moment before its exit code is known
+        if (code := worker.exitcode) is not None and code < 0:
+            name = signal.Signals(-code).name
+            error.add_note(f"worker process {worker.pid} of the loader was killed by {name}")
 
 
 def link_worker_processes(loader: Any) -> None:
