@@ -1,0 +1,11 @@
+"""The verbs that people type, and the line shells `roost simple` and `roost local`.
+
+command_words: the words of a line, with quotes
+verbs: the table of verbs, and the parser of a line
+lab_connection: what carries the verbs out
+server_connection: a lab behind a server
+local_connection: the lab of this user, without a server
+verb_runner: from a line to its output
+completion: what may follow what is typed
+line_shell: the shell itself, on a terminal or a pipe
+"""
