@@ -10,6 +10,7 @@ from msgspec import Meta
 from roost.base.errors import Refused, UsageError
 from roost.base.text.byte_sizes import format_memory
 from roost.devices import inventory
+from roost.devices.memory_split import fewest_cards
 from roost.devices.resource_request import MIN_CARD_MEMORY_MB, Strategy, TaskOptions
 from roost.lab.policy.card_capacity import capacity_mb, usable
 from roost.lab.scheduling.site_rules import read_rules
@@ -86,9 +87,8 @@ def _split_over_cards(asked_mb: int) -> tuple[int, int | None]:
         raise Refused("there is no card that tasks may use", fix="leave out DDP and multi_GPU")
     if asked_mb < 0:
         return len(found), None
-    room = sorted((capacity_mb(card, rules) for card in found), reverse=True)
-    for num, least in enumerate(room, 1):
-        if (each_mb := -(-asked_mb // num)) <= least:
-            return num, each_mb
+    room = [capacity_mb(card, rules) for card in found]
+    if (split := fewest_cards(asked_mb, room)) is not None:
+        return split
     what = f"all cards together have less memory than {format_memory(asked_mb)}"
     raise Refused(what, fix="request less; `roost devices` lists the cards")
