@@ -231,7 +231,8 @@ def test_a_reset_voids_everything() -> None:
 
 def test_changes_survive_their_encoding() -> None:
     changes: list[lab_change.LabChange] = [
-        lab_change.LabReset(), lab_change.LabSummary(daemon=None, counts={}), lab_change.TaskRowChange(row("a")),
+        lab_change.LabReset(), lab_change.LabSummary(daemon=None, counts={}),
+        lab_change.TaskRowChange(row("a")),
         lab_change.SweepChange("s", "s", 2), lab_change.PendingOrder(ids=("a",)),
         lab_change.ExpectedStarts(times={"a": 1.0}), progress("a", 1), points("a", "loss", (1, 2.0)),
         lab_change.TaskFields(id="a", settings={"lr": [1e-3, True, None, "x"]}, metrics={}), devices(),
