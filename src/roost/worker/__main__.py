@@ -4,7 +4,8 @@
 TASK                what the worker runs
 ==================  ================================================================================
 a number            training: the session of that number
-a folder            the request in that folder: an analysis, a prediction or an export of weights
+a folder            the request in that folder: an analysis, an analyzer, a prediction or an export of
+                    weights
 ``check``           a shortened run that goes through every stage once
 ``data``            a report on the sets and their batches
 ``debug VISIT``     a step in pdb, on the terminal of the command that exec'ed this process
@@ -124,7 +125,12 @@ def _run_task(path: str, task: str) -> str:
             from roost.worker.results.predict_task import predict
         return predict(package, Path(task))
     with paused_collector():
-        from roost.worker.analyze_task import analyze
+        from roost.analysis.analyzers import analyzer_folder
+
+        if analyzer_folder.read_request(Path(task)) is not None:
+            from roost.worker.analyzer.analyzer_task import run_analyzer as analyze
+        else:
+            from roost.worker.analyze_task import analyze
 
     return analyze(package, Path(task))
 
@@ -167,7 +173,7 @@ def _report_failure(error: BaseException, path: str, task: str) -> FailureReport
 
         this_rank = rank_environment.read_rank_environment()
         file = sessions.traceback_file(package, int(task), this_rank.rank if this_rank is not None else 0)
-    else:
+    elif (file := _analyzer_traceback(Path(task))) is None:
         from roost.analysis import analysis_folder
 
         own, file = (
@@ -175,6 +181,17 @@ def _report_failure(error: BaseException, path: str, task: str) -> FailureReport
             Path(task) / analysis_folder.TRACEBACK,
         )
     return failure_report.report(error, own=own, package=package, file=file)
+
+
+def _analyzer_traceback(folder: Path) -> Path | None:
+    """Returns the file for the traceback of an analyzer; None if the folder is not that of one."""
+    from roost.analysis.analyzers import analyzer_folder
+    from roost.package import sessions
+
+    if analyzer_folder.read_request(folder) is None:
+        return None
+    session = analyzer_folder.newest_session(folder)
+    return sessions.traceback_file(folder, session.number if session is not None else 1)
 
 
 def exit_process(code: int) -> NoReturn:
