@@ -31,7 +31,7 @@ class Analyzer:
         environment = {**os.environ, "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
         with self.output.open("ab") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "roost.worker", str(package.path), str(folder)],
+                [sys.executable, "-P", "-m", "roost.worker", str(package.path), str(folder), "1"],
                 cwd=package.path,
                 env=environment,
                 stdin=subprocess.DEVNULL,

@@ -11,6 +11,7 @@ import pytest
 from roost.analysis import analysis_folder
 from roost.package.package import PackageFolder
 from tests.project.trained import trained
+from tests.waiting import wait_for
 from tests.worker.analyzer.analyzers import Analyzer, started
 
 RUNS = "def experience(self):\n    print('hello')\n    return {'step': self.checkpoint.step}\n"
@@ -37,7 +38,8 @@ def test_scripts_one_after_another(analyzer: Analyzer) -> None:
     assert (place / "_output.txt").read_text() == "changed\n", "its own part of the output"
     text = analyzer.printed(f"analysis {again.number}: succeeded in")
     assert f"\x1b[1manalysis {again.number}: look\x1b[0m\nchanged\nstep  {value['step']}\n\x1b[32m" in text
-    assert (place / "seal.json").exists() and not list(analyzer.inbox.folder.iterdir())
+    assert (place / "seal.json").exists()
+    wait_for(lambda: not list(analyzer.inbox.folder.iterdir()))
 
 
 def test_what_a_script_stores_in_self_stays(analyzer: Analyzer) -> None:

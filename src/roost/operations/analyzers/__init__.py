@@ -2,5 +2,6 @@
 
 In reading order:
 
+start_analyzer: queues an analyzer.
 script_call: runs a script in an analyzer, interrupts it, switches the checkpoint, lists scripts and calls.
 """

@@ -61,7 +61,7 @@ class ScriptInterrupts:
         """Waits for a new file in the inbox, or a stop."""
         self._wakeups.get()
 
-    def run(self, analysis: int | None, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+    def run(self, analysis: int | None, function: Callable[[], T]) -> T:
         """Calls a function that signals may end.
 
         Args:
