@@ -132,7 +132,7 @@ class TranslatedProgram(NamedTuple):
     """Whether the output of the run is not shown."""
 
 
-def main(name: str, arguments: Sequence[str]) -> int | NoReturn:
+def main(name: str, arguments: Sequence[str]) -> int:
     """Replaces this process by `roost`; returns the exit code if the command line is wrong.
 
     Args:
