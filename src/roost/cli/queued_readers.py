@@ -100,7 +100,8 @@ def predict(
 ) -> int:
     """Queues a prediction, as `roost predict` makes it.
 
-    SOURCE is a set (test, valid/NAME) or an argument for the Dataset's `predict`. The results are stored in the package, in predictions/N. The training of the package may still be running.
+    SOURCE is a set (test, valid/NAME) or an argument for the Dataset's `predict`. The results are stored in
+    the package, in predictions/N. The training of the package may still be running.
 
     \b
     roost submit predict runs/NAME test
