@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -216,12 +217,15 @@ class VerbRunner:
         if num_lines < 0:
             raise UsageError("is below 0", setting="-n", received=num_lines, fix="give a number of lines")
         if row.kind == _ANALYZE:
-            yield from _tail(lambda offset: self.connection.analyzer_output(row.id, offset), num_lines)
-            return
-        run = self.connection.open_run(row.id).id
-        offset = yield from _tail(lambda offset: self.connection.read_log(run, offset), num_lines)
+            read: Callable[[int], LogPage] = functools.partial(self.connection.analyzer_output, row.id)
+            follow: Callable[[int], Iterator[str]] = functools.partial(self.connection.follow_output, row.id)
+        else:
+            run = self.connection.open_run(row.id).id
+            read = functools.partial(self.connection.read_log, run)
+            follow = functools.partial(self.connection.follow_log, run)
+        offset = yield from _tail(read, num_lines)
         if found["follow"]:
-            yield from _until_interrupted(self.connection.follow_log(run, offset))
+            yield from _until_interrupted(follow(offset))
 
     # --- analyzers
 
@@ -249,7 +253,7 @@ class VerbRunner:
 
     def _show_output(self, found: ParsedVerb) -> Iterator[str]:
         analyzer = self._analyzer(found)
-        for piece in _tail(lambda offset: self.connection.analyzer_output(analyzer, offset)):
+        for piece in _tail(functools.partial(self.connection.analyzer_output, analyzer)):
             yield piece if found["styled"] else click.unstyle(piece)
 
     def _interrupt(self, found: ParsedVerb) -> Iterator[str]:
