@@ -143,14 +143,16 @@ class _Pass:
     def _find_shared_requests(self, groups: TaskGroups) -> bool:
         """Returns whether a pending task takes more of the host than the cores of a task without a card, and
         sets the wait reasons of those for which the host is too small."""
-        found = False
+        found = has_free_riders = False
         for group in groups.groups.values():
             share = group.host_share
+            if share is NO_SHARE and not group.shape.cards:  # it starts however many cores are free
+                has_free_riders = True
             if share is not NO_SHARE and (share.mb or group.shape.cards):
                 found = True
                 if never := wait_reasons.host_too_small(share, self.state.rules):
                     group.reason = f"{IMPOSSIBLE}: {never}"
-        self.only_cores_of_cpu_tasks = not found
+        self.only_cores_of_cpu_tasks = not (found or has_free_riders)
         return found
 
     def _preemptions(self) -> tuple[str, ...]:
