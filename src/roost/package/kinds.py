@@ -102,8 +102,8 @@ class KindTraits(NamedTuple):
     """The folder of the package that has a session folder for each such task; None: the package itself is the
     session folder."""
     is_interactive: bool = False
-    """Whether it mostly waits for a person: it counts as no core of the host unless it requests some, and is
-    not stalled when it prints nothing."""
+    """Whether the task mostly waits for its user: without a request for cores it counts as none, and a time
+    without output is no stall."""
 
     @property
     def locks_package(self) -> bool:

@@ -16,13 +16,11 @@ class HostShare(NamedTuple):
     @classmethod
     def from_need(cls, need: ResourceRequest) -> HostShare:
         """Returns the share of a resource request. A task that names no number of cores counts as one core,
-        or none if it has cards; one that names no memory counts as none. An interactive task has 0 as its
-        number of cores."""
+        or none if it has cards; one that names no memory counts as none."""
         if need.cores is None and need.host_memory_mb is None:
             return NO_SHARE if need.cards else ONE_CORE
         by_default = 0 if need.cards else 1
-        found = cls(by_default if need.cores is None else need.cores, need.host_memory_mb or 0)
-        return found if any(found) else NO_SHARE
+        return cls(by_default if need.cores is None else need.cores, need.host_memory_mb or 0)
 
     def fits_into(self, free: HostShare) -> bool:
         """Whether there is as much; a resource that the task does not take may be overdrawn."""

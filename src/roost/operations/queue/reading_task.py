@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import msgspec
+from msgspec.structs import replace
 
 from roost.base.errors import UsageError
 from roost.config.run_settings import RunSettings
@@ -55,7 +55,9 @@ def queue_reading_task(
     """
     conditions = task_conditions(options)
     options = _with_one_card(options, TASK_KINDS[kind].noun)
-    require_satisfiable([options.need])
+    counts_no_core = TASK_KINDS[kind].is_interactive and not options.gpus and options.cpus is None
+    need = replace(options.need, cores=0) if counts_no_core else options.need
+    require_satisfiable([need])
     lab.ensure_daemon()
     device = "auto" if options.gpus and not inventory.is_simulated() else "cpu"
     plan = _plan(kind, {**request, "device": device}, options, settings)
@@ -64,9 +66,7 @@ def queue_reading_task(
         body = {**request, "device": device, "created": round(time.time(), 3)}
         folder = session_folder.create(package.path, kind, body)
         task = new_task(folder, plan, options, conditions, kind=kind)
-        if TASK_KINDS[kind].is_interactive and task.need.cores is None:
-            task = msgspec.structs.replace(task, need=msgspec.structs.replace(task.need, cores=0))
-        yield task
+        yield replace(task, need=need)
 
     return enqueue(make())
 
