@@ -32,7 +32,8 @@ roost analyze Saves/NAME -s showModel            # AnalyzeScripts/showModel.py
 ```
 
 The verbs are typed as before in `roost simple` (for a server) and `roost local` (without one): see
-[shells](guide/shells.md). Each program of DLNest has its like: `python -m roost.compat.dlnest.Run -c root_config.json`.
+[shells](guide/shells.md). Each program of DLNest has its like:
+`python -m roost.compat.dlnest.Run -c root_config.json`.
 
 `roost new mine -t dlnest-mnist` makes a project of this contract, `roost new mine -t dlnest` one without
 data. The imports (`from DLNest.Common.RunnerBaseTorch import RunnerBaseTorch`) are found in a run and in an
@@ -256,7 +257,8 @@ _DIFFERENCES = (
     "`_output.txt` has standard output and standard error of rank 0, other ranks `_output_N.txt`, as "
     "before; of very much output the beginning and the end are kept.",
     "Task ids are texts such as `01m7ybz8bp`, of which the beginning suffices; short names such as `T_1` and "
-    "`A_2` count the tasks of the queue, whatever their kind. A task that has ended stays in the list of `roost tasks --all`, and a failed one has failed.",
+    "`A_2` count the tasks of the queue, whatever their kind. A task that has ended stays in the list of `roost "
+    "tasks --all`, and a failed one has failed.",
     "A package of the same name is never removed: a second `NOSAVE`, and a second `roost run -sd` of that "
     "description, get a suffix; a task whose name is taken (`use_description` of `/run_train`) is refused.",
     "A package may be moved, copied and continued elsewhere. Absolute paths of code are read in the "
