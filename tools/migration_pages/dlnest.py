@@ -14,7 +14,7 @@ from roost.project.dlnest.classes.dataset_base import DatasetBase
 from roost.project.dlnest.classes.life_cycle import LifeCycleBase
 from roost.project.dlnest.classes.project_object import ProjectObject
 from roost.project.dlnest.classes.torch_runner import RunnerBaseTorch
-from roost.serve.routes.dlnest_routes import ROUTES, _no_analyzer
+from roost.serve.routes.dlnest_routes import ROUTES
 from tools.migration_pages.page import Group, Option, Page
 
 _TEXT = """For users of DLNest 0.3: a project of its contract trains here as it is, with `root_config.json`,
@@ -208,8 +208,8 @@ _VERBS = (
 _ROUTE_COMMANDS: Mapping[str, Sequence[str]] = {
     "/run_train": ["roost submit -c CONFIG"],
     "/continue_train": ["roost submit continue PACKAGE"],
-    "/analyze": ["roost analyze PACKAGE -s SCRIPT"],
-    "/run_exp": ["roost analyze PACKAGE -s SCRIPT"],
+    "/analyze": ["roost submit analyze PACKAGE"],
+    "/run_exp": ["roost analyze TASK -s SCRIPT"],
     "/del_task": ["roost stop TASK"],
     "/new_proj": ["roost new DIR -t dlnest"],
     "/change_devices": ["roost devices --help"],
@@ -217,7 +217,7 @@ _ROUTE_COMMANDS: Mapping[str, Sequence[str]] = {
     "/change_delay": ["roost lab --help"],
     "/get_task_info": ["roost tasks"],
     "/get_devices_info": ["roost devices"],
-    "/get_analyze_output": ["roost logs PACKAGE"],
+    "/get_analyze_output": ["roost logs TASK"],
 }
 
 
@@ -230,8 +230,7 @@ def _routes() -> Iterator[Option]:
             f"{route.method} {route.path}",
             "",
             commands=_ROUTE_COMMANDS.get(route.path, ()),
-            note=f"{route.summary.rstrip('.')}{': ' if names else ''}{', '.join(names)}"
-            f"{'; not yet: always an error' if route.run is _no_analyzer else ''}",
+            note=f"{route.summary.rstrip('.')}{': ' if names else ''}{', '.join(names)}",
         )
 
 
@@ -257,8 +256,8 @@ _DIFFERENCES = (
     "`_output.txt` has standard output and standard error of rank 0, other ranks `_output_N.txt`, as "
     "before; of very much output the beginning and the end are kept.",
     "Task ids are texts such as `01m7ybz8bp`, of which the beginning suffices; short names such as `T_1` and "
-    "`A_2` count the tasks of the queue, whatever their kind. A task that has ended stays in the list of `roost "
-    "tasks --all`, and a failed one has failed.",
+    "`A_2` count the tasks of the queue, whatever their kind. A task that has ended stays in the list of "
+    "`roost tasks --all`, and a failed one has failed.",
     "A package of the same name is never removed: a second `NOSAVE`, and a second `roost run -sd` of that "
     "description, get a suffix; a task whose name is taken (`use_description` of `/run_train`) is refused.",
     "A package may be moved, copied and continued elsewhere. Absolute paths of code are read in the "

@@ -126,12 +126,11 @@ class LabConnection:
             scripts: A further folder of scripts, or one script.
             cards: The card, or the CPU.
         """
-        is_untrained = checkpoint == "untrained"
         return self._keep(
             self.client.analyze(
                 self.open_run(package).id,
-                checkpoint=None if is_untrained else checkpoint,
-                untrained=is_untrained,
+                checkpoint=None if checkpoint == "untrained" else checkpoint,
+                untrained=checkpoint == "untrained",
                 scripts=None if scripts is None else self._path(scripts),
                 **self._resources(cards),
             )

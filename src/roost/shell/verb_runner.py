@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from roost.base.errors import Refused, UsageError
 from roost.base.text.byte_sizes import format_bytes
@@ -32,6 +33,8 @@ _TAIL_BYTES = 1 << 18
 _MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.01, 0.25
 _PAUSE_FACTOR = 1.3
 """The pauses between two looks at a quiet output grow by it."""
+_SWEEP_CHARACTERS = 10
+"""Of the id of a sweep in a table."""
 _ENDED_CALLS = ("succeeded", "failed", "stopped", "crashed")
 
 
@@ -183,7 +186,8 @@ class VerbRunner:
         held = {card for row in rows for card in row.cards}
         cards = self.connection.devices().cards if held else []
         numbers = {card.id: card.number for card in cards}
-        yield from _lines(format_tasks(_group_sweeps(rows), time.time(), numbers, self.width))
+        named = [msgspec.structs.replace(row, short=f"{row.label} {row.short}") for row in rows]
+        yield from _lines(format_tasks(_group_sweeps(named), time.time(), numbers, self.width))
 
     def _show_devices(self, found: ParsedVerb) -> Iterator[str]:
         yield from self._device_table(self.connection.devices())
@@ -381,7 +385,7 @@ def _group_sweeps(rows: Sequence[TaskRow]) -> list[TaskRow | Sweep]:
     return [
         found[0]
         if len(found) == 1
-        else Sweep(id=id, short=id[: len(found[0].short)], tasks=tuple(found), total=len(found))
+        else Sweep(id=id, short=id[:_SWEEP_CHARACTERS], tasks=tuple(found), total=len(found))
         for id, found in tasks.items()
     ]
 
