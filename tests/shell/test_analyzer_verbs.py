@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -73,7 +74,8 @@ def test_ctrl_c_interrupts_the_script_and_not_the_analyzer(runner: VerbRunner, s
         seen += next(pieces)
     seen += pieces.throw(KeyboardInterrupt())
     seen += "".join(pieces)
-    assert "KeyboardInterrupt" in seen or "stopped" in seen or "interrupted" in seen
+    last = click.unstyle(seen).splitlines()[-1]
+    assert re.fullmatch(r"analysis \d+: interrupted after .*", last), seen
     (scripts / "after.py").write_text("def experience(self):\n    print('alive')\n")
     assert "alive\n" in shown(runner, "runExp after")
 
@@ -96,8 +98,10 @@ def test_another_checkpoint_is_loaded(runner: VerbRunner, analyzer: str, scripts
         "def experience(self):\n    return self.checkpoint and self.checkpoint.id\n"
     )
     assert shown(runner, "checkpoint -2") == f"{analyzer} loads untrained\n"
-    assert "None" in shown(runner, "runExp which") or "succeeded" in shown(runner, "runExp which")
+    untrained = shown(runner, "runExp which")
+    assert "succeeded" in untrained and not re.search(r"(?m)^\d+$", untrained)
     assert shown(runner, f"checkpoint {analyzer} last").startswith(f"{analyzer} loads ")
+    assert re.search(r"(?m)^\d+$", shown(runner, "runExp which"))
     with pytest.raises(RoostError):
         shown(runner, "checkpoint 987654")
 
@@ -140,3 +144,21 @@ def test_analyzers_and_scripts_are_completed(connection: LabConnection, analyzer
     assert analyzer in found and "look" in found
     alone = VerbCompletion(connection)
     assert "look" not in [one.text for one in alone.complete("runExp ")]
+
+
+def test_an_analyzer_that_ends_ends_the_following(
+    connection: LabConnection, server: Server, scripts: Path
+) -> None:
+    (scripts / "forever.py").write_text(FOREVER)
+    (package,) = (path.parent for path in scripts.parent.rglob("args.json"))
+    own = VerbRunner(connection)
+    label = shown(own, f"analyze -r '{package}' -CPU").splitlines()[-1].split()[0]
+    pieces = own.run(f"runExp {label} forever")
+    seen = ""
+    while "begins" not in seen:
+        seen += next(pieces)
+    shown(own, f"kill {label}")
+    seen += "".join(pieces)
+    assert re.search(rf"{label} has stopped|analysis \d+: (crashed|stopped)", seen.splitlines()[-1]), seen
+    with pytest.raises(Refused):
+        shown(own, f"runExp {label} forever")
