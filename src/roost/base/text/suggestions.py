@@ -37,13 +37,16 @@ def closest_match(name: str, candidates: Iterable[str], *, max_distance: int | N
         return None
     folded = name if max_distance is not None else name.lower()
     limit = max_distance if max_distance is not None else max(1, len(name) // 3)
-    best: tuple[int, str] | None = None
+    best: tuple[int, int, str] | None = None
     for candidate in candidates:
         other = candidate if max_distance is not None else candidate.lower()
         steps = _match_distance(folded, other, limit, loose=max_distance is None)
-        if steps <= limit and (best is None or (steps, candidate) < best):
-            best = (steps, candidate)
-    return best[1] if best else None
+        if steps > limit:
+            continue
+        found = (steps, abs(len(name) - len(candidate)), candidate)  # `sed` is `seed` rather than `fused`
+        if best is None or found < best:
+            best = found
+    return best[2] if best else None
 
 
 def _match_distance(name: str, other: str, limit: int, *, loose: bool) -> int:
