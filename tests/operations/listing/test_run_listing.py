@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from roost.base.errors import UsageError
+from roost.operations.keeping.allocated_bytes import folder_bytes
 from roost.operations.listing.run_listing import complete_rows, is_same, list_runs, short_names
 from tests.operations.packages import VALUES, package
 
@@ -108,6 +109,22 @@ def test_the_shortest_end_that_is_the_only_one() -> None:
     assert short_names(known, known) == {
         "a.lr": "a.lr", "b.lr": "b.lr", "model.width": "model.width", "width": "width", "c.d.e": "e"
     }  # fmt: skip
+    known = ["model.size", "model.state", "step"]
+    assert short_names(known, known) == {
+        "model.size": "model.size", "model.state": "model.state", "step": "settings.step"
+    }  # fmt: skip
+
+
+def test_the_place_on_the_disk_selects_sorts_and_is_no_setting(tmp_path: Path) -> None:
+    for name, size, num_bytes in (("a", "small", 5 << 20), ("b", "large", 1 << 20), ("c", "large", 9 << 20)):
+        (run(tmp_path, name, model={"size": size}) / "media.bin").write_bytes(bytes(num_bytes))
+    assert list_runs([tmp_path]).columns == {"model.size": ["small", "large", "large"]}
+    found = list_runs([tmp_path], "size>3MB sort:-size")
+    assert [row.name for row in found.rows] == ["c", "a"]
+    assert found.columns["size"] == [folder_bytes(tmp_path / "c"), folder_bytes(tmp_path / "a")]
+    with pytest.raises(UsageError, match="'small'") as refused:
+        list_runs([tmp_path], "size:small")
+    assert refused.value.setting == "query"
 
 
 def test_an_integer_of_any_size_is_listed_sorted_and_written(tmp_path: Path) -> None:

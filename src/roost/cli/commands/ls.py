@@ -43,7 +43,7 @@ _LINES_BESIDE_ROWS = 4
 @click.command("ls")
 @click.argument("words", nargs=-1, metavar="[DIRECTORY]... [QUERY]...")
 @click.option("--all", "everywhere", is_flag=True, help="List the packages of every known folder.")
-@click.option("--columns", metavar="KEY,...", help="Show these columns; also size, task.")
+@click.option("--columns", metavar="KEY,...", help="Show these columns: keys as in QUERY.")
 @click.option("--sort", "sort", metavar="KEY", help="As the term sort:KEY; -KEY sorts in descending order.")
 @click.option(
     "--limit",
@@ -67,8 +67,8 @@ def command(
 
     QUERY selects packages. All its terms must hold: a word (part of the name or description), KEY:TEXT,
     KEY=VALUE, or != < <= > >=. sort:KEY and sort:-KEY sort the list. A KEY is a column (status, step, best,
-    seconds, started), a setting (optimizers.main.lr, or its end: lr) or a metric (its newest value). Packages
-    without a value do not match, and are sorted last. Put < and > into quotes.
+    seconds, started, size), a setting (optimizers.main.lr, or its end: lr) or a metric (its newest value).
+    Packages without a value do not match, and are sorted last. Put < and > into quotes.
 
     Settings in which the packages differ, and keys of the query, are columns. FROM is the parent of a fork,
     and the step. TAGS begin with a star if the package is starred. ABOUT is the description and the note,
@@ -198,7 +198,7 @@ def _lines(found: RunListing, *, show_folders: bool, chosen: bool) -> list[str]:
 
 
 def _cell(name: str, value: Any) -> str:
-    from roost.operations.listing.run_listing import SIZE
+    from roost.operations.listing.query import SIZE
 
     if value is None:
         return ""

@@ -15,10 +15,8 @@ import msgspec
 from roost.operations.listing.list_packages import find_packages
 from roost.operations.listing.package_row import FoundPackage, PackageSummary
 from roost.operations.listing.query import parse, single_key
-from roost.operations.listing.search_columns import FIELDS, SearchColumns
+from roost.operations.listing.search_columns import BUILT_IN_KEYS, FIELDS, SearchColumns
 
-SIZE = "size"
-"""The column with the bytes of a package on the disk. It is read from the disk each time."""
 _MAX_VARYING = 6
 
 
@@ -51,7 +49,7 @@ def list_runs(
     Args:
         directories: As `roost.operations.listing.list_packages.list_packages` takes one.
         query: Selects and sorts the packages.
-        columns: Keys as in a query, and ``size``; None: what varies, and what the query names.
+        columns: Keys as in a query; None: what varies, and what the query names.
         limit: At most so many packages; None: all.
 
     Raises:
@@ -92,10 +90,6 @@ def read_column(columns: SearchColumns, name: str, packages: Sequence[FoundPacka
     Raises:
         UsageError: No package has the key, or it is ambiguous.
     """
-    if name == SIZE:
-        from roost.operations.keeping.allocated_bytes import folder_bytes
-
-        return [folder_bytes(one.folder / one.name) for one in packages]
     get = columns.values(single_key(name))
     return [join_values(get(one)) for one in packages]
 
@@ -120,12 +114,24 @@ def is_same(one: Any, two: Any) -> bool:
 
 
 def short_names(names: Iterable[str], known: Sequence[str]) -> dict[str, str]:
-    """Returns, for dotted names of settings, the shortest end by which a query finds each."""
+    """Returns, for dotted names of settings, the shortest end by which a query finds each; ``settings.NAME``
+    for one that no query finds, because a built-in key has its name.
+
+    Args:
+        names: The names.
+        known: The names of all settings of the packages.
+    """
     ends: dict[str, int] = {}
-    for name in known:
+    for name in [*known, *BUILT_IN_KEYS]:
         for end in _ends(name):
             ends[end] = ends.get(end, 0) + 1
-    return {name: next((end for end in _ends(name) if ends.get(end) == 1), name) for name in names}
+    return {
+        name: next(
+            (end for end in _ends(name) if ends.get(end) == 1),
+            f"settings.{name}" if name in BUILT_IN_KEYS else name,
+        )
+        for name in names
+    }
 
 
 def _ends(name: str) -> Iterator[str]:
@@ -140,7 +146,7 @@ def _varying(
         return {}
     taken = frozenset(excluded)
     found = varying_settings(columns, packages)
-    names = short_names(found, [*columns.settings, *FIELDS])
+    names = short_names(found, columns.settings)
     shown = [name for name in found if not taken.intersection((name, names[name]))][:_MAX_VARYING]
     return {names[name]: found[name] for name in shown}
 
