@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,9 @@ import pytest
 from roost.base.errors import UsageError
 from roost.operations.keeping.allocated_bytes import folder_bytes
 from roost.operations.listing.run_listing import complete_rows, is_same, list_runs, short_names
-from tests.operations.packages import VALUES, package
+from roost.package import labels
+from roost.package.package import PackageFolder
+from tests.operations.packages import VALUES, package, session
 
 
 @pytest.fixture(autouse=True)
@@ -65,6 +69,31 @@ def test_a_limit_counts_what_it_hides_and_only_what_is_shown_varies(tmp_path: Pa
     found = list_runs([tmp_path / "runs"], "sort:-name", limit=3)
     assert [row.name for row in found.rows] == ["d", "c", "b"] and found.hidden == 1 and found.columns == {}
     assert list_runs([tmp_path / "runs"], limit=1).columns == {}
+
+
+def test_a_list_that_is_cut_without_an_order_has_what_started_last(tmp_path: Path) -> None:
+    folder = tmp_path / "runs"
+
+    def shown(query: str = "", **options: Any) -> str:
+        found = list_runs([tmp_path], query, **options)
+        return "".join(row.name for row in found.rows) + f" {found.hidden}"
+
+    for started, name in enumerate("dbca"):
+        package(folder, name, values=VALUES, checkpoints=False, started=100.0 + started)
+    package(folder, "0", state="new")
+    assert shown(limit=2) == "ac 3" and shown("status:succeeded", limit=2) == "ac 2"
+    os.utime(folder, (50, 50))  # settled: from now on the index alone says which are the newest
+    for _ in range(2):
+        assert shown(limit=2) == "ac 3" and shown(limit=4) == "abcd 1" and shown(limit=9) == "0abcd 0"
+    labels.add_tags(folder / "a", ["seen"])
+    assert list_runs([folder], limit=2).rows[0].tags == ["seen"]
+    session(PackageFolder(folder / "0"), "running", started=200.0)  # no change of the folder itself
+    assert shown(limit=2) == "0a 3" and list_runs([folder], limit=1).rows[0].state == "running"
+    shutil.rmtree(folder / "a")
+    assert shown(limit=2) == "0c 2"
+    package(folder, "b2", values=VALUES, started=300.0)
+    package(tmp_path, "own", values=VALUES)  # a folder with packages of its own is listed before its runs
+    assert shown(limit=2) == "own 0"
 
 
 def test_columns_of_ones_choice(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from roost.operations.listing.list_packages import find_packages
+from roost.operations.listing.list_packages import find_newest, find_packages, select_newest
 from roost.operations.listing.package_row import FoundPackage, PackageSummary
 from roost.operations.listing.query import parse, single_key
 from roost.operations.listing.search_columns import BUILT_IN_KEYS, FIELDS, SearchColumns
@@ -50,21 +50,29 @@ def list_runs(
         directories: As `roost.operations.listing.list_packages.list_packages` takes one.
         query: Selects and sorts the packages.
         columns: Keys as in a query; None: what varies, and what the query names.
-        limit: At most so many packages; None: all.
+        limit: At most so many packages: the first ones of a sorted list, else those that started last. None:
+            all.
 
     Raises:
         NotFound: There is no such folder.
         UsageError: The query is not valid, or no package has one of the keys.
     """
-    found = find_packages(directories, query)
-    shown = found.selected if limit is None else found.selected[:limit]
+    given = list(directories)
+    if limit is not None and len(given) == 1 and not query.strip():
+        found, hidden = find_newest(given[0], limit)
+        shown = found.selected
+    else:
+        found = find_packages(given, query)
+        is_sorted = bool(parse(query).sort_keys)
+        shown = found.selected[:limit] if limit is None or is_sorted else select_newest(found.selected, limit)
+        hidden = len(found.selected) - len(shown)
     if columns is None:
         named = [key for key in dict.fromkeys(key.name for key in parse(query).keys) if key not in FIELDS]
         values = {name: read_column(found.columns, name, shown) for name in named} if shown else {}
         columns_by_key = {**values, **_varying(found.columns, shown, excluded=values)}
     else:
         columns_by_key = {name: read_column(found.columns, name, shown) for name in columns}
-    return RunListing(shown, columns_by_key, len(found.selected) - len(shown), found.columns)
+    return RunListing(shown, columns_by_key, hidden, found.columns)
 
 
 def complete_rows(listing: RunListing) -> list[dict[str, Any]]:

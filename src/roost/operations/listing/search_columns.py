@@ -33,10 +33,12 @@ class SearchColumns:
 
     Args:
         packages: The packages.
+        is_whole: Whether they are all packages of their folders.
     """
 
-    def __init__(self, packages: Sequence[FoundPackage]) -> None:
+    def __init__(self, packages: Sequence[FoundPackage], *, is_whole: bool = True) -> None:
         self._packages = packages
+        self._is_whole = is_whole
         self._sizes: dict[Path, int] = {}
 
     @cached_property
@@ -44,7 +46,8 @@ class SearchColumns:
         entries: dict[Path, dict[str, IndexEntry]] = {}
         for one in self._packages:
             entries.setdefault(one.folder, {})[one.name] = one.entry
-        return {folder: SearchIndex(folder, found) for folder, found in entries.items()}
+        is_whole = self._is_whole
+        return {folder: SearchIndex(folder, found, is_whole=is_whole) for folder, found in entries.items()}
 
     @cached_property
     def _keys(self) -> set[str]:
