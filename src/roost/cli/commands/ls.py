@@ -49,7 +49,7 @@ _LINES_BESIDE_ROWS = 4
     "--limit",
     type=click.IntRange(0),
     metavar="N",
-    help="At most N packages or groups; of an unsorted list the newest packages; 0: all. Default: a screenful.",
+    help="At most N packages or groups, unsorted: the newest packages; 0: all. Default: a screenful.",
 )
 @click.option("--group-by", metavar="KEY", help="A line for each seed group, sweep, or value of KEY.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, with all settings and metrics.")
