@@ -162,14 +162,16 @@ def _fit_cells(column: TableColumn, width: int) -> list[str]:
         if column.shortened == "wrapped":
             cells[index] = "\n".join(textwrap.wrap(cells[index], width, break_on_hyphens=False))
         elif column.shortened == "middle":
-            cells[index] = _shorten_middle(cells[index], width)
+            cells[index] = shorten_middle(cells[index], width)
         else:
             cells[index] = truncate(cells[index], width)
     return cells
 
 
-def _shorten_middle(cell: str, width: int) -> str:
-    """Returns a cell without its middle: names of a sweep differ at their ends."""
+def shorten_middle(cell: str, width: int) -> str:
+    """Returns a cell, without its middle if it is wider: names of a sweep differ at their ends."""
+    if cell_width(cell) <= width:
+        return cell
     ellipsis = symbol("…", "...")
     free = max(0, width - len(ellipsis))
     begin = crop(cell, free // 2)

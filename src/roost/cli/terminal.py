@@ -248,6 +248,11 @@ def quote_path(path: Path) -> str:
     return shlex.quote(format_path(path))
 
 
+def format_step(step: int | None, total_steps: int | None) -> str:
+    """Returns a step, with the number of steps of the run if that is known; empty for None."""
+    return "" if step is None else f"{step}/{total_steps}" if total_steps else str(step)
+
+
 def format_number(value: float | None) -> str:
     """Returns a number with four significant digits; empty for None."""
     return "" if value is None else f"{value:.4g}"

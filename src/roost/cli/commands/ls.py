@@ -297,11 +297,10 @@ def _format_mean_std(values: MeanStd | None) -> str:
 
 def _cells(row: PackageSummary) -> list[str]:
     number = terminal.format_number
-    step = "" if row.step is None else f"{row.step}/{row.total_steps}" if row.total_steps else f"{row.step}"
     return [
         row.name,
         row.state,
-        step,
+        terminal.format_step(row.step, row.total_steps),
         "" if row.epoch is None else str(row.epoch),
         row.metric or "",
         number(row.last),

@@ -34,8 +34,6 @@ _WORD = re.compile(r"[A-Za-z0-9]+")
 _SPLITS = {"valid": 1, "test": 2, "train": 3}
 _MAX_VALUES = 200_000
 """Of many runs with many metrics, the most important metrics are compared."""
-
-
 _MAX_LISTED = 12
 
 
