@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import threading
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,10 @@ from roost.base.errors import NotFound, Refused, UsageError
 from roost.operations.keeping import trash
 from roost.operations.listing.list_packages import list_packages
 from roost.operations.reading.verify import verify
-from roost.package import labels
+from roost.package import labels, sessions
 from roost.package.package import PackageFolder
 from tests.operations.packages import VALUES, package, session
+from tests.waiting import wait_for
 
 
 @pytest.fixture(autouse=True)
@@ -97,6 +99,32 @@ def test_a_package_that_another_process_removed_first_is_not_found(tmp_path: Pat
         list(trash.remove([one.path for one in planned]))
     fd = PackageFolder(trash.entries([made.path.parent])[0].path).lock()  # it was left open
     os.close(fd)
+
+
+def test_a_package_that_took_the_name_while_the_lock_was_waited_for_stays(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs", "a")
+    (planned,) = trash.plan_removal(["a"])
+    fd, lock = made.lock(), made.path / sessions.LOCK_NAME
+    found: list[BaseException] = []
+
+    def remove_it() -> None:
+        try:
+            list(trash.remove([planned.path]))
+        except Refused as error:
+            found.append(error)
+
+    def is_awaited() -> bool:
+        opened = [os.path.realpath(one) for one in Path("/proc/self/fd").iterdir()]
+        return opened.count(str(lock)) == 2
+
+    waiting = threading.Thread(target=remove_it)
+    waiting.start()
+    wait_for(is_awaited)
+    made.path.rename(tmp_path / "elsewhere")
+    package(tmp_path / "runs", "a")
+    os.close(fd)
+    waiting.join()
+    assert len(found) == 1 and names(tmp_path / "runs") == ["a"] and not list(tmp_path.glob("runs/.trash/*"))
 
 
 @pytest.mark.parametrize("what", ["link", "newer", "no package", "half deleted"])
