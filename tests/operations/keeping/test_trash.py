@@ -102,8 +102,8 @@ def test_a_package_that_another_process_removed_first_is_not_found(tmp_path: Pat
 
 
 def test_a_package_that_took_the_name_while_the_lock_was_waited_for_stays(tmp_path: Path) -> None:
-    made = package(tmp_path / "runs", "a")
-    (planned,) = trash.plan_removal(["a"])
+    made, other = package(tmp_path / "runs", "a"), package(tmp_path / "others", "a")
+    (planned,) = trash.plan_removal(["runs/a"])
     fd, lock = made.lock(), made.path / sessions.LOCK_NAME
     found: list[BaseException] = []
 
@@ -121,7 +121,7 @@ def test_a_package_that_took_the_name_while_the_lock_was_waited_for_stays(tmp_pa
     waiting.start()
     wait_for(is_awaited)
     made.path.rename(tmp_path / "elsewhere")
-    package(tmp_path / "runs", "a")
+    other.path.rename(made.path)
     os.close(fd)
     waiting.join()
     assert len(found) == 1 and names(tmp_path / "runs") == ["a"] and not list(tmp_path.glob("runs/.trash/*"))

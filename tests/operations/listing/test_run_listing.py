@@ -92,6 +92,9 @@ def test_a_list_that_is_cut_without_an_order_has_what_started_last(tmp_path: Pat
     shutil.rmtree(folder / "a")
     assert shown(limit=2) == "0c 2"
     package(folder, "b2", values=VALUES, started=300.0)
+    assert shown(limit=2) == "0b2 3"
+    shutil.rmtree(folder / "d")  # one that is not shown
+    assert shown(limit=2) == "0b2 2"
     package(tmp_path, "own", values=VALUES)  # a folder with packages of its own is listed before its runs
     assert shown(limit=2) == "own 0"
 
