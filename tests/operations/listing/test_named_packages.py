@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 from roost.base.errors import NotFound, UsageError
 from roost.lab.queue.queue_store import QueueStore
+from roost.lab.queue.task import STOP
 from roost.operations.listing.named_packages import select_packages, split_words
 from tests.lab import queued
 from tests.messages import Messages
@@ -58,7 +60,14 @@ def test_a_task_and_a_sweep(folder: Path, tmp_path: Path) -> None:
             for name in ("b1", "a1")
         ]
         store.submit(tasks)
+        for task in tasks:
+            store.request_stop(task.id, STOP)
     assert names("try") == ["b1", "a1"] and names(tasks[1].id) == ["a1"]
+    shutil.rmtree(folder / "b1")
+    assert names("try") == ["a1"]
+    shutil.rmtree(folder / "a1")
+    with pytest.raises(NotFound, match="removed"):
+        names("try")
 
 
 @pytest.mark.parametrize("words", [["nothing"], ["x*"], ["width>9"], ["empty"]])
