@@ -114,6 +114,7 @@ def plan_one(package: PackageFolder, request: PruneRequest) -> Pruning:
         OSError: The checkpoints cannot be read.
     """
     pruning.read_all(package.path)
+    _require_own_checkpoints(package)
     kept = [] if request.records_only else _kept_ids(package, request.keep)
     if request.weights_only:
         _require_separable(package, kept)
@@ -124,6 +125,20 @@ def plan_one(package: PackageFolder, request: PruneRequest) -> Pruning:
         weights_only=request.weights_only,
         black_boxes=request.records_only,
     )
+
+
+def _require_own_checkpoints(package: PackageFolder) -> None:
+    """Checks that the checkpoints are not those of another package, by a link.
+
+    Raises:
+        Refused: They are.
+    """
+    folders = [one for one in (package.checkpoints, package.blackbox) if one.is_dir()]
+    inside = [checkpoint.checkpoint_folder(one, id) for one in folders for id in checkpoint.ids(one)]
+    for link in (one for one in (*folders, *inside) if one.is_symlink()):
+        owner = next((one for one in link.resolve().parents if (one / "request.json").is_file()), None)
+        if owner is not None:
+            raise Refused(f"its {link.name} is a link to {owner}", fix="prune that package")
 
 
 def _kept_ids(package: PackageFolder, words: Sequence[str]) -> list[int]:
