@@ -11,10 +11,17 @@ import pytest
 
 from roost.base import durable
 from roost.base.errors import NotFound, Refused, UsageError
-from roost.operations.keeping import trash
+from roost.devices.resource_request import TaskOptions
+from roost.operations.keeping import label_packages, prune, trash
+from roost.operations.keeping.prune import PlannedPruning, PruneRequest
+from roost.operations.lifecycle.continue_ import ContinueRequest, continue_
+from roost.operations.lifecycle.fork import ForkRequest, fork
+from roost.operations.lifecycle.rerun import RerunRequest, rerun
 from roost.operations.listing.list_packages import list_packages
+from roost.operations.queue.submit import submit_continue
 from roost.operations.reading.verify import verify
 from roost.package import labels
+from roost.package.checkpoints import checkpoint
 from roost.package.package import PackageFolder
 from tests.operations.packages import VALUES, package, session
 
@@ -235,8 +242,60 @@ def test_nothing_of_another_user_is_half_deleted(tmp_path: Path) -> None:
 def test_a_parent_goes_together_with_its_fork(tmp_path: Path) -> None:
     made = package(tmp_path / "runs", "a")
     parent = {"package": "a", "path": str(made.path), "checkpoint": 2, "step": 30, "sha256": "0" * 64}
-    fork = PackageFolder.create(tmp_path / "runs", name="fork", values=VALUES, request={"parent": parent})
-    session(fork, "stopped")
+    child = PackageFolder.create(tmp_path / "runs", name="fork", values=VALUES, request={"parent": parent})
+    session(child, "stopped")
     with pytest.raises(Refused, match="is the parent of fork"):
         trash.plan_removal(["a"])
     assert len(remove("a", "fork")) == 2
+
+
+def test_what_is_needed_since_it_was_listed_is_left(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs", "a")
+    planned = trash.plan_removal(["a"])
+    parent = {"package": "a", "path": str(made.path), "checkpoint": 2, "step": 30, "sha256": "0" * 64}
+    child = PackageFolder.create(tmp_path / "runs", name="fork", values=VALUES, request={"parent": parent})
+    session(child, "stopped")
+    with pytest.raises(Refused, match="is the parent of fork"):
+        list(trash.remove([one.path for one in planned]))
+    with pytest.raises(Refused, match="is the parent of fork"):
+        request = PruneRequest(keep=("last",))
+        list(prune.prune([PlannedPruning(path=made.path, pruning=prune.plan_one(made, request))], request))
+    assert made.path.is_dir()
+
+
+def test_a_removed_package_is_neither_removed_again_nor_changed(tmp_path: Path) -> None:
+    package(tmp_path / "runs", "a", state="crashed")
+    (to,) = remove("a")
+    for begin in (
+        lambda: remove(str(to)),
+        lambda: prune.plan([str(to)], PruneRequest(records_only=True)),
+        lambda: continue_(ContinueRequest(package=to)),
+        lambda: fork(ForkRequest(package=to)),
+        lambda: rerun(RerunRequest(package=to)),
+        lambda: submit_continue(ContinueRequest(package=to), TaskOptions()),
+        lambda: label_packages.tag([str(to)], ["x"]),
+    ):
+        with pytest.raises(Refused, match=r"it is in the trash.*roost restore"):
+            begin()
+    assert list(to.parent.iterdir()) == [to]
+
+
+def test_one_that_was_removed_and_replaced_meanwhile_is_not_pruned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lock would be that of another folder."""
+    made = package(tmp_path / "runs", "a")
+    request = PruneRequest(records_only=True)
+    planned = prune.plan(["a"], request)
+
+    def lock(self: PackageFolder) -> int:
+        fd = os.open(self.path / "lock", os.O_RDWR)
+        monkeypatch.undo()
+        made.path.rename(tmp_path / "elsewhere")
+        package(tmp_path / "runs", "a")
+        return fd
+
+    monkeypatch.setattr(PackageFolder, "lock", lock)
+    with pytest.raises(NotFound, match="removed meanwhile"):
+        list(prune.prune(planned, request))
+    assert checkpoint.ids(made.checkpoints) == [0, 1, 2]

@@ -201,17 +201,16 @@ def prune(planned: Sequence[PlannedPruning], request: PruneRequest) -> Iterator[
     first.
 
     Raises:
-        Refused: A package is in use since it was planned.
+        NotFound: A package was removed since it was planned.
+        Refused: A package is in use since then.
         Damaged: A checkpoint that is kept has other bytes than were written; nothing was removed from its
             package.
         OSError: A file cannot be written or removed; see `pruning.carry_out`.
     """
+    dependents = refusals.Dependents([one.path for one in planned])
     for one in work_progress.track(planned, "pruning"):
         package = PackageFolder(one.path)
-        fd = package.lock()
-        try:
-            if (found := refusals.find_use(one.path)) is not None:
-                refusals.require_none([found], verb="pruned")
+        with refusals.locked(package, dependents, verb="pruned"):
             pruning.finish_interrupted(package)
             new = plan_one(package, request)
             done = PlannedPruning(path=one.path, pruning=new)
@@ -219,8 +218,6 @@ def prune(planned: Sequence[PlannedPruning], request: PruneRequest) -> Iterator[
                 _verify_kept(package, new)
                 pruning.carry_out(package, new)
             yield done
-        finally:
-            os.close(fd)
 
 
 def _verify_kept(package: PackageFolder, new: Pruning) -> None:

@@ -35,7 +35,7 @@ from roost.operations.listing.package_summary import summarize
 from roost.package import package_name, sessions
 from roost.package.package import PackageFolder
 
-FOLDER = ".trash"
+FOLDER = package_name.TRASH
 _ENTRY = re.compile(r"(\d{8}T\d{6}\.\d{3})Z_(.+)", re.DOTALL)
 _TIME = "%Y%m%dT%H%M%S.%f"
 _USUAL_ROOTS = (".", "runs", "Saves")
@@ -104,41 +104,21 @@ def remove(packages: Sequence[Path]) -> Iterator[tuple[Path, Path]]:
         OSError: A package could not be moved; it and those after it are where they were.
     """
     left = []
+    dependents = refusals.Dependents(packages)  # as of now: the user may have thought about it for an hour
     for package in work_progress.track(packages, "moving"):
         try:
-            yield package, _move_to_trash(package)
+            yield package, _move_to_trash(package, dependents)
         except RoostError as error:
             left.append(f"{package.name}: {error.message}")
     if left:
         raise Refused(f"was not removed: {'; '.join(left)}", fix="the others are in the trash")
 
 
-def _move_to_trash(package: Path) -> Path:
-    opened = PackageFolder(package)
-    try:
-        fd = opened.lock()  # until it is moved: a session cannot begin meanwhile
-    except FileNotFoundError:
-        raise NotFound("was removed meanwhile", where=package) from None
-    try:
-        if not _is_path_of(fd, opened):
-            raise NotFound("was removed meanwhile", where=package)
-        if (found := refusals.find_use(package)) is not None:
-            refusals.require_none([found], verb="removed")
+def _move_to_trash(package: Path, dependents: refusals.Dependents) -> Path:
+    with refusals.locked(PackageFolder(package), dependents, verb="removed"):
         to = _entry_path(package)
         durable.move(package, to)
         return to
-    finally:
-        os.close(fd)
-
-
-def _is_path_of(lock: int, package: PackageFolder) -> bool:
-    """Whether the locked file is still the lock of the package at this path."""
-    own = os.fstat(lock)
-    try:
-        now = os.stat(package.path / sessions.LOCK_NAME)  # noqa: PTH116
-    except FileNotFoundError:
-        return False
-    return (own.st_ino, own.st_dev) == (now.st_ino, now.st_dev)
 
 
 def _entry_path(package: Path) -> Path:
