@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from roost.base import durable
 from roost.base.errors import NotFound, Refused, UsageError
 from roost.devices.resource_request import TaskOptions
-from roost.operations.keeping import label_packages, prune, trash
+from roost.operations.keeping import disk_usage, label_packages, prune, trash
 from roost.operations.keeping.prune import PlannedPruning, PruneRequest
 from roost.operations.lifecycle.continue_ import ContinueRequest, continue_
 from roost.operations.lifecycle.fork import ForkRequest, fork
@@ -299,3 +300,20 @@ def test_one_that_was_removed_and_replaced_meanwhile_is_not_pruned(
     with pytest.raises(NotFound, match="removed meanwhile"):
         list(prune.prune(planned, request))
     assert checkpoint.ids(made.checkpoints) == [0, 1, 2]
+
+
+def test_folders_nested_more_deeply_than_calls(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs", "a")
+    fd = os.open(made.path, os.O_RDONLY)
+    for _ in range(1200):
+        os.mkdir("d", dir_fd=fd)
+        inner = os.open("d", os.O_RDONLY, dir_fd=fd)
+        os.close(fd)
+        fd = inner
+    os.close(fd)
+    assert disk_usage.disk_usage([made.path]).total > 0
+    (to,) = remove("a")
+    (done,) = trash.delete([tmp_path / "runs"], trash.entries([tmp_path / "runs"]))
+    assert done.error is None or "could not be deleted" in done.error
+    assert not to.exists()
+    subprocess.run(["rm", "-rf", str(tmp_path / "runs")], check=True)  # pytest cannot

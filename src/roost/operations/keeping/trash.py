@@ -305,13 +305,17 @@ def _delete(path: Path, num_bytes: int) -> Deletion:
     except OSError as error:
         return Deletion(path, num_bytes, error.strerror or str(error))
     if os.path.lexists(doomed):
-        return Deletion(doomed, num_bytes, "a part of it could not be deleted")
+        return Deletion(doomed, num_bytes, "a part of it could not be deleted: try `rm -r`")
     return Deletion(path, num_bytes, None)
 
 
 def _first_foreign(path: Path) -> Path | None:
     """Returns the first folder of which this user may not delete the content; None if there is none."""
-    for folder, _, _ in os.walk(path):
+    waiting = [os.fspath(path)]
+    while waiting:
+        folder = waiting.pop()
         if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
             return Path(folder)
+        with contextlib.suppress(OSError), os.scandir(folder) as listed:
+            waiting += [one.path for one in listed if one.is_dir(follow_symlinks=False)]
     return None
