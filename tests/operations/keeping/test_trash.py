@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import shutil
 import subprocess
@@ -317,3 +318,39 @@ def test_folders_nested_more_deeply_than_calls(tmp_path: Path) -> None:
     assert done.error is None or "could not be deleted" in done.error
     assert not to.exists()
     subprocess.run(["rm", "-rf", str(tmp_path / "runs")], check=True)  # pytest cannot
+
+
+def test_a_deletion_that_is_stopped_stops_no_other_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package(tmp_path / "runs", "a")
+    (to,) = remove("a")
+    monkeypatch.setattr(trash, "_LOCK_SECONDS", 0.05)
+    fd = os.open(to.parent, os.O_RDONLY)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    with pytest.raises(Refused, match="another process deletes"):
+        list(trash.delete([tmp_path / "runs"], trash.entries([tmp_path / "runs"])))
+    os.close(fd)
+    assert to.is_dir()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_a_trash_of_another_user_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROOST_STATE", str(tmp_path / "state"))
+    made = package(tmp_path / "runs", "a")
+    (tmp_path / "runs" / ".trash").mkdir(mode=0o755)
+    (tmp_path / "runs").chmod(0o777)
+    for path in (tmp_path, *tmp_path.parents[:3]):
+        path.chmod(0o755)
+    for path in (made.path, *made.path.rglob("*")):
+        os.chown(path, 65534, 65534, follow_symlinks=False)
+    pid = os.fork()
+    if pid == 0:
+        os.setuid(65534)
+        try:
+            list(trash.remove([made.path]))
+        except Refused as error:
+            os._exit(0 if "the trash belongs to root" in str(error) else 1)
+        os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert made.path.is_dir()

@@ -174,11 +174,12 @@ def _foreign(package: Path) -> Iterator[_Reason]:
     """Yields why the operating system would not let this user rename the package."""
     for folder in (package, package.parent):
         if not os.access(folder, os.W_OK | os.X_OK):
-            owner = _owner(folder)
-            yield f"cannot be changed by this user: {folder} belongs to {owner}", f"ask {owner}"
+            name = owner(folder)
+            yield f"cannot be changed by this user: {folder} belongs to {name}", f"ask {name}"
 
 
-def _owner(path: Path) -> str:
+def owner(path: Path) -> str:
+    """Returns the name of the user to whom a file belongs."""
     try:
         return path.owner()
     except (KeyError, OSError):

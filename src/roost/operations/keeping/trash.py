@@ -12,7 +12,6 @@ in its folder or in the trash. No reader takes an entry of the trash for a run, 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import re
 import time
@@ -43,6 +42,7 @@ _MAX_SHOWN = 10
 _MAX_NAME_BYTES = 255
 """Of a file or folder, in most file systems."""
 _MAX_TRIES = 1000
+_LOCK_SECONDS = 10.0
 
 
 class Removable(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,6 +130,13 @@ def _entry_path(package: Path) -> Path:
     trash = package.parent / FOLDER
     durable.make_folder(trash, exist_ok=True)
     _require_folder(trash)
+    if not os.access(trash, os.W_OK | os.X_OK):
+        owner = refusals.owner(trash)
+        raise Refused(
+            f"the trash belongs to {owner}",
+            where=trash,
+            fix=f"ask {owner} to let you write to it, as to its folder",
+        )
     now = time.time()
     for number in range(_MAX_TRIES):
         removed = datetime.fromtimestamp(now + number / 1000, UTC).strftime(_TIME)[:-3]
@@ -264,6 +271,9 @@ def delete(roots: Sequence[Path], packages: Sequence[TrashEntry]) -> Iterator[De
     Args:
         roots: The folders whose trash is cleared of such leftovers.
         packages: Removed packages of these folders.
+
+    Raises:
+        Refused: Another process deletes from one of them.
     """
     for root in roots:
         trash = root / FOLDER
@@ -282,8 +292,11 @@ def _locked(trash: Path) -> Iterator[None]:
     """Locks a trash, so that no two processes delete the same at the same time."""
     fd = os.open(trash, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
+        is_locked = True
         with contextlib.suppress(OSError):  # a file system without such locks
-            fcntl.flock(fd, fcntl.LOCK_EX)
+            is_locked = safe_read.try_lock(fd, _LOCK_SECONDS)
+        if not is_locked:
+            raise Refused("another process deletes from this trash", where=trash, fix="let that process end")
         yield
     finally:
         os.close(fd)
