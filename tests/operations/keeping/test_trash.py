@@ -354,3 +354,18 @@ def test_a_trash_of_another_user_is_named(tmp_path: Path, monkeypatch: pytest.Mo
         os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     assert made.path.is_dir()
+
+
+def test_a_link_in_the_trash_is_no_removed_package(tmp_path: Path) -> None:
+    package(tmp_path / "runs", "a")
+    package(tmp_path / "elsewhere", "b")
+    (to,) = remove("a")
+    linked = to.with_name(to.name.replace("Z_a", "Z_b"))
+    linked.symlink_to(tmp_path / "elsewhere" / "b")
+    (to.parent / ".b.tmp-0123456789ab").symlink_to(tmp_path / "nowhere")
+    roots = [tmp_path / "runs"]
+    assert [one.path for one in trash.entries(roots)] == [to]
+    with pytest.raises(NotFound):
+        list(trash.restore(["b"]))
+    assert [one.error for one in trash.delete(roots, trash.entries(roots))] == [None, None]
+    assert list(to.parent.iterdir()) == [linked] and names(tmp_path / "elsewhere") == ["b"]

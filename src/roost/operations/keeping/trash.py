@@ -186,7 +186,9 @@ def contents(root: Path) -> list[Path]:
 
 def _entry_paths(roots: Sequence[Path]) -> list[Path]:
     paths = [path for root in roots for path in contents(root) if _parse(path) is not None]
-    return sorted((path for path in paths if path.is_dir()), key=lambda path: path.name)
+    return sorted(
+        (path for path in paths if path.is_dir() and not path.is_symlink()), key=lambda path: path.name
+    )
 
 
 def _with_size(path: Path) -> TrashEntry:
@@ -324,7 +326,7 @@ def _delete(path: Path, num_bytes: int) -> Deletion:
 
 def _first_foreign(path: Path) -> Path | None:
     """Returns the first folder of which this user may not delete the content; None if there is none."""
-    waiting = [os.fspath(path)]
+    waiting = [] if path.is_symlink() else [os.fspath(path)]
     while waiting:
         folder = waiting.pop()
         if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
