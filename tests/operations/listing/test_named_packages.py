@@ -80,6 +80,17 @@ def test_what_names_nothing(words: list[str], tmp_path: Path, messages: Messages
         select_packages(["widht>1"])
 
 
+@pytest.mark.parametrize("words", [[""], [" "], ["a1", ""], ["", "width>0"], ["runs", "\n"]])
+def test_an_empty_word_is_not_the_current_folder(words: list[str]) -> None:
+    with pytest.raises(UsageError, match="a word is empty"):
+        select_packages(words)
+
+
+def test_the_home_of_a_user_who_does_not_exist() -> None:
+    with pytest.raises(NotFound):
+        select_packages(["~no-such-user/a"])
+
+
 def test_folders_come_first(tmp_path: Path) -> None:
     assert split_words(["runs", "other", "a", "runs"]) == ([Path("runs"), Path("other")], "a runs")
     assert split_words(["./nowhere", "a<1"]) == ([Path("nowhere")], "a<1")

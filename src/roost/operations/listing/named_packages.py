@@ -41,8 +41,11 @@ def select_packages(words: Sequence[str]) -> list[Path]:
 
     Raises:
         NotFound: A word names nothing.
-        UsageError: The query is not valid.
+        UsageError: The query is not valid, or a word is empty.
     """
+    if not all(map(str.strip, words)):
+        # An unset variable of a script must not mean the current folder, all of which `rm` would remove.
+        raise UsageError("a word is empty", fix="name a package; all of the current folder are `.`")
     folders, query = split_words(words)
     terms = words[len(folders) :]
     if any(map(is_query, terms)) and not any(map(_is_name, terms)):
