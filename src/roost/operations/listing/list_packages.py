@@ -22,7 +22,7 @@ from roost.operations.listing.search import search
 from roost.operations.listing.search_columns import SearchColumns
 from roost.package.dlnest import original_folder
 
-_FORMAT = 8
+_FORMAT = 9
 _USUAL_FOLDERS = ("runs", "Saves")
 """The folders of a project that hold its packages, if its config names no other; Saves: in DLNest's
 contract."""
