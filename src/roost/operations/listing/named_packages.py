@@ -35,8 +35,8 @@ def is_query(text: str) -> bool:
 def select_packages(words: Sequence[str]) -> list[Path]:
     """Returns the packages that words name, each once, in the order of the words.
 
-    Each word is the path of a package, its name in ``./runs``, a task, a sweep, a folder of packages, or a
-    pattern of paths or names with ``*``, ``?`` or ``[``. If one of them has an operator, they are folders and
+    Each word is the path of a package, its name in ``./runs``, a task, a sweep (those of its packages that
+    were not removed), a folder of packages, or a pattern of paths or names with ``*``, ``?`` or ``[``. If one of them has an operator, they are folders and
     a query, as for `roost ls`.
 
     Raises:
@@ -82,7 +82,12 @@ def _find_by_name(name: str) -> Iterator[Path]:
     try:
         yield resolve.find_package(name)
     except UsageError:  # a sweep
-        yield from (Path(task.package) for task in resolve.find_tasks(name))
+        tasks = resolve.find_tasks(name)
+        left = [Path(task.package) for task in tasks if not resolve.is_removed(task)]
+        if not left:
+            fix = "`roost restore` lists those in the trash"
+            raise NotFound("the packages of all its tasks were removed", received=name, fix=fix) from None
+        yield from left
 
 
 def _is_name(word: str) -> bool:
