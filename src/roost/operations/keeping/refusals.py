@@ -24,8 +24,7 @@ from roost.operations.listing.list_packages import entries
 from roost.operations.reading import package_schema
 from roost.package import labels, sessions
 from roost.package.checkpoints import checkpoint, pruning
-from roost.package.dlnest import original_folder
-from roost.package.package import FORMAT, PackageFolder
+from roost.package.package import PackageFolder
 
 _MAX_SHOWN = 5
 
@@ -61,25 +60,6 @@ def require_none(refusals: Sequence[Refusal], *, verb: str) -> None:
     raise Refused(f"nothing was {verb}: {'. '.join(found)}")
 
 
-def require_own_format(package: Path) -> None:
-    """Checks that this version of roost knows the format of a package.
-
-    Raises:
-        NotFound: It is not a package of roost.
-        Refused: A newer roost has written it.
-    """
-    if original_folder.is_original(package):
-        raise original_folder.read_only_error(package)
-    request = sessions.load_json(package / "request.json")
-    if request is None and not (package / "request.json").exists():
-        PackageFolder.open(package)  # raises
-    format = (request or {}).get("format", FORMAT)
-    if isinstance(format, int) and format > FORMAT:
-        raise Refused(
-            f"a newer roost has written it, in format {format}", where=package, fix="use that roost for it"
-        )
-
-
 def find_refusals(packages: Sequence[Path]) -> list[Refusal]:
     """Returns why packages must not be removed together: at most one reason for each."""
     leaving = {os.path.realpath(one) for one in packages}
@@ -100,7 +80,7 @@ def _refusal(package: Path, dependents: _Dependents | None) -> Refusal | None:
             package, "is a symbolic link", f"name the package itself: {quote(str(package.readlink()))}"
         )
     try:
-        require_own_format(package)
+        package_schema.require_own_format(package)
         needs = dependents.of(package) if dependents is not None else ()
         for reason, fix in itertools.chain(_uses(package), needs, _foreign(package)):
             return Refusal(package, reason, fix)

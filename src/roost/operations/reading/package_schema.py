@@ -22,13 +22,14 @@ from msgspec import Meta
 from roost.analysis import analysis_folder
 from roost.analysis.analysis_folder import AnalysisSessionRequest
 from roost.base import safe_read
-from roost.base.errors import ConfigError, RoostError
+from roost.base.errors import ConfigError, Refused, RoostError
 from roost.config.run_settings import RunSettings
 from roost.operations import resolve
 from roost.package import lineage, records
 from roost.package import sessions as package_sessions
+from roost.package.dlnest import original_folder
 from roost.package.kinds import PackageKind
-from roost.package.package import PackageFolder
+from roost.package.package import FORMAT, PackageFolder
 from roost.package.project_preflight import parse_package_settings
 from roost.package.session_schema import (
     CHECKED,
@@ -270,6 +271,25 @@ def open_checked(path: Path | str, *, to_continue: bool = False) -> PackageFolde
         if not (to_continue and damage.name == _OPTIONAL):
             raise damage
     return package
+
+
+def require_own_format(package: Path) -> None:
+    """Checks that this version of roost knows the format of a package.
+
+    Raises:
+        NotFound: It is not a package of roost.
+        Refused: A newer roost has written it.
+    """
+    if original_folder.is_original(package):
+        raise original_folder.read_only_error(package)
+    request = package_sessions.load_json(package / "request.json")
+    if request is None and not (package / "request.json").exists():
+        PackageFolder.open(package)  # raises
+    format = (request or {}).get("format", FORMAT)
+    if isinstance(format, int) and format > FORMAT:
+        raise Refused(
+            f"a newer roost has written it, in format {format}", where=package, fix="use that roost for it"
+        )
 
 
 def find_damage(package: PackageFolder) -> Iterator[DamagedPackage]:
