@@ -3,7 +3,7 @@ it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import NamedTuple
@@ -412,6 +412,12 @@ def matches_any(name: str, patterns: Sequence[str]) -> bool:
     return any(
         pattern in candidates or any(fnmatchcase(one, pattern) for one in candidates) for pattern in patterns
     )
+
+
+def with_groups(names: Iterable[str]) -> list[str]:
+    """Returns recorded names, and the patterns of those with a common beginning, such as ``valid/*``."""
+    known = sorted(names)
+    return [*known, *dict.fromkeys(f"{one.partition('/')[0]}/*" for one in known if "/" in one)]
 
 
 def split_name(name: str) -> tuple[str, str, str]:
