@@ -32,12 +32,13 @@ FLOORS = {
     "operations": 8,
     "serve": 9,
     "api": 9,
-    "cli": 10,
+    "display": 9,
     "shell": 10,
-    "tui": 10,
-    "notebook": 10,
-    "mcp": 10,
-    "compat": 10,
+    "tui": 11,
+    "notebook": 11,
+    "mcp": 11,
+    "cli": 12,
+    "compat": 12,
 }
 TORCH_FREE = [
     folder for folder, floor in FLOORS.items() if floor <= 2 or floor >= 7 or folder == "supervisor"

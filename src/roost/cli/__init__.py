@@ -5,8 +5,6 @@ commands: one module for each command
 options: options that several commands share
 __main__: the program: the list of commands, errors and exit codes
 other_tools: commands, options and scripts of other tools, and what to type here
-terminal: output to stdout and stderr, escaping, colours, the width of text
-table: tables
 live_run: follows a running session, and handles Ctrl-C
 plain_output: the screen of a followed session in a pipe or file
 progress_bar: the screen of a followed session on a terminal
@@ -16,7 +14,6 @@ device_history_view: draws what cards and host did, for `roost devices --history
 package_view: text of `roost show`
 comparison_view: text of `roost compare`
 data_view: text of `roost show --data`
-terminal_plots: plots as text
 analysis_value: text of the value of `roost analyze`
 confirmation: the question before something is removed
 task_changes: `hold`, `release` and `priority`

@@ -19,8 +19,8 @@ import click
 
 from roost import __version__
 from roost.base.errors import INTERRUPTED_EXIT_CODE, RoostError, with_fix
-from roost.cli import terminal
 from roost.cli.count_line import CountLine
+from roost.display import terminal
 from roost.operations import work_progress
 from roost.supervisor.notices import run_notice_list
 

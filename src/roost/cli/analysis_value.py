@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from roost.cli import table, terminal
+from roost.display import table, terminal
 
 _MAX_LINES = 30
 _MAX_CHARACTERS = 120

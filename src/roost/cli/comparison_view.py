@@ -17,8 +17,8 @@ import click
 import msgspec
 
 from roost.base.text.word_list import join_names
-from roost.cli import table, terminal
-from roost.cli.table import Narrowing, TableColumn
+from roost.display import table, terminal
+from roost.display.table import Narrowing, TableColumn
 from roost.operations.comparing.comparison import (
     CodeComparison,
     FileChange,

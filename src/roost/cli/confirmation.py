@@ -7,7 +7,7 @@ import sys
 import click
 
 from roost.base.errors import UsageError
-from roost.cli import terminal
+from roost.display import terminal
 
 
 def confirm(question: str, *, yes: bool, refused: str = "nothing was removed") -> bool:

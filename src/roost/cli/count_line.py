@@ -9,7 +9,7 @@ import time
 
 import click
 
-from roost.cli import terminal
+from roost.display import terminal
 
 _QUIET_SECONDS, _DRAW_SECONDS = 1.0, 0.1
 

@@ -8,7 +8,7 @@ import click
 
 from roost.base.text.byte_sizes import format_bytes
 from roost.base.text.durations import format_short_duration
-from roost.cli import terminal
+from roost.display import terminal
 from roost.package.results.data_report import (
     BatchSizes,
     Distribution,

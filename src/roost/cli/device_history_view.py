@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from roost.base.text.byte_sizes import format_memory
 from roost.base.text.counts import format_cores
 from roost.base.text.timestamps import format_clock
-from roost.cli import terminal
+from roost.display import terminal
 from roost.operations.devices.device_history import CardHistory, CardHolding, MachineHistory
 
 _BARS, _PLAIN_BARS = "▁▂▃▄▅▆▇█", "_.-:=+*#"

@@ -13,8 +13,8 @@ from types import FrameType
 from typing import Protocol, Self, TypeVar
 
 from roost.base.system.worker_protocol import EARLY_STOP, OUT_OF_MEMORY, TIME_LIMIT
-from roost.cli import terminal
 from roost.cli.plain_output import PlainScreen
+from roost.display import terminal
 from roost.lab.sessions.session_control import request_stop
 from roost.operations.sessions.running_session import RunningSession, follow
 from roost.operations.sessions.session_request import StartedSession

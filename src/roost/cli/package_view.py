@@ -12,7 +12,7 @@ import msgspec
 from roost.base.text.byte_sizes import format_bytes, format_memory
 from roost.base.text.counts import format_cores
 from roost.base.text.word_list import join_names
-from roost.cli import table, terminal
+from roost.display import table, terminal
 from roost.operations.reading.determinism_summary import DeterminismSummary
 from roost.operations.reading.show import (
     AnalysisDetails,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import IO
 
-from roost.cli import terminal
+from roost.display import terminal
 
 
 class PlainScreen:

@@ -13,8 +13,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from roost.cli import terminal
 from roost.cli.plain_output import PlainScreen
+from roost.display import terminal
 from roost.package import live_progress
 from roost.package.live_progress import ProgressRecord
 from roost.package.records import SessionFollower, metrics

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from roost.cli import terminal
+from roost.display import terminal
 
 
 def change_tasks(named: Sequence[str], *, held: bool | None = None, priority: int | None = None) -> int:

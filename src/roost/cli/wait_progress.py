@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from time import monotonic
 from typing import Protocol
 
-from roost.cli import terminal
 from roost.cli.plain_output import PlainScreen
+from roost.display import terminal
 
 _QUIET_SECONDS, _LINE_SECONDS, _DRAW_SECONDS = 1.0, 10.0, 0.1
 

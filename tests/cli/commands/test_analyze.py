@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from roost.analysis import analysis_folder
-from roost.cli.terminal import format_duration
+from roost.display.terminal import format_duration
 from roost.operations.reading.show import show
 from roost.package.package import PackageFolder
 from tests.cli.programs import Terminal, roost

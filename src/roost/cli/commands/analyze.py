@@ -10,11 +10,12 @@ from typing import Any
 import click
 
 from roost.base.errors import UsageError
-from roost.cli import analysis_value, terminal
+from roost.cli import analysis_value
 from roost.cli.options.checkpoint_option import checkpoint_option
 from roost.cli.options.device_option import device_options, take_device
 from roost.cli.options.rank_options import CARD_MEMORY, take_card_memory
 from roost.cli.options.trust_option import trust_option
+from roost.display import terminal
 
 _MAX_NONFINITE = 10
 

@@ -13,9 +13,9 @@ import msgspec
 
 from roost.base.text.byte_sizes import format_bytes, format_memory
 from roost.base.text.durations import format_short_duration
-from roost.cli import terminal
 from roost.cli.options.config_help import ConfigCommand, config_options
 from roost.cli.options.device_option import device_options, take_device
+from roost.display import terminal
 
 if TYPE_CHECKING:
     from roost.operations.lifecycle.check import CheckOutcome

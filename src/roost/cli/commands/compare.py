@@ -7,7 +7,7 @@ import sys
 import click
 
 from roost.base.errors import UsageError
-from roost.cli import table, terminal
+from roost.display import table, terminal
 
 
 @click.command("compare")

@@ -9,9 +9,9 @@ from typing import Any, NoReturn
 import click
 
 from roost.base.errors import UsageError
-from roost.cli import terminal
 from roost.cli.options.checkpoint_option import checkpoint_option
 from roost.cli.options.device_option import device_options, take_device
+from roost.display import terminal
 
 
 @click.command("debug")

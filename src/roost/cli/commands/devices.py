@@ -13,8 +13,8 @@ from roost.base.errors import UsageError
 from roost.base.text.byte_sizes import format_memory, parse_memory
 from roost.base.text.counts import format_cores
 from roost.base.text.timestamps import format_clock
-from roost.cli import table, terminal
-from roost.cli.table import Narrowing, TableColumn
+from roost.display import table, terminal
+from roost.display.table import Narrowing, TableColumn
 
 if TYPE_CHECKING:
     from roost.operations.devices.devices import CardStatus

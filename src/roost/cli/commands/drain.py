@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from roost.cli import terminal
+from roost.display import terminal
 
 
 @click.command("drain")

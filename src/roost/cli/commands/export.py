@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from roost.base.errors import UsageError
-from roost.cli import terminal
 from roost.cli.options.checkpoint_option import checkpoint_option
+from roost.display import terminal
 
 if TYPE_CHECKING:
     from roost.operations.curves.export_records import ExportedRecords

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from roost.base.errors import UsageError
-from roost.cli import table, terminal
+from roost.display import table, terminal
 
 _DEFAULT_AGE = "30d"
 

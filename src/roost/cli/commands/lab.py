@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from roost.base.errors import NotFound
-from roost.cli import terminal
+from roost.display import terminal
 
 
 @click.group("lab", context_settings={"help_option_names": ["-h", "--help"]})

@@ -7,8 +7,8 @@ import os
 import click
 
 from roost.base.errors import UsageError
-from roost.cli import terminal
 from roost.cli.options.rank_options import parse_time_limit
+from roost.display import terminal
 
 
 @click.command("lease", context_settings={"allow_interspersed_args": False})

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from roost.cli import terminal
+from roost.display import terminal
 
 
 @click.command("logs")

@@ -15,8 +15,8 @@ import click
 from roost.base.errors import NotFound, UsageError
 from roost.base.text.byte_sizes import format_bytes
 from roost.base.text.durations import format_age
-from roost.cli import table, terminal
-from roost.cli.table import Narrowing, TableColumn
+from roost.display import table, terminal
+from roost.display.table import Narrowing, TableColumn
 
 if TYPE_CHECKING:
     from roost.operations.listing.package_row import PackageSummary

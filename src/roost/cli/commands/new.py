@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from roost.base.errors import UsageError
-from roost.cli import table, terminal
+from roost.display import table, terminal
 from roost.operations.lifecycle.new_project import TEMPLATES, new_project, no_plugins
 
 _TEMPLATE_HELP = "; ".join(f"{name}: {words}" for name, words in TEMPLATES.items())

@@ -7,7 +7,7 @@ import sys
 import click
 
 from roost.base.errors import UsageError
-from roost.cli import terminal
+from roost.display import terminal
 
 
 @click.command("note")

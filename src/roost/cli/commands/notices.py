@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from roost.base.errors import NotFound
-from roost.cli import table, terminal
+from roost.display import table, terminal
 
 
 @click.command("notices")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from roost.base.errors import UsageError
-from roost.cli import terminal
+from roost.display import terminal
 
 if TYPE_CHECKING:
     from roost.operations.plots.plot_view import PlotView
@@ -193,7 +193,7 @@ def _plot_settings(
         plot_settings(packages, points, kind=kind, output=output, overwrite=overwrite)
         click.echo(output)
     elif scatter is not None and (as_text or sys.stdout.isatty()):
-        from roost.cli.terminal_plots.terminal_plot import print_scatter
+        from roost.display.terminal_plots.terminal_plot import print_scatter
 
         print_scatter(points)
     else:
@@ -250,7 +250,7 @@ def _print(
     if as_json:
         terminal.print_json(picture)
     else:
-        from roost.cli.terminal_plots.terminal_plot import print_plot
+        from roost.display.terminal_plots.terminal_plot import print_plot
 
         print_plot(picture, all_panels=bool(names))
     _report_left_out(picture.notes, damaged, picture.left_out, names)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from roost.base.errors import UsageError
-from roost.cli import terminal
 from roost.cli.options.checkpoint_option import checkpoint_option
 from roost.cli.options.device_option import device_options, take_device
 from roost.cli.wait_progress import LoggedStageScreen
+from roost.display import terminal
 
 if TYPE_CHECKING:
     from roost.operations.models.predict import PredictOutcome

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from roost.cli import table, terminal
+from roost.display import table, terminal
 
 
 @click.command("rm")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from roost.base.errors import NotFound
-from roost.cli import terminal
+from roost.display import terminal
 
 if TYPE_CHECKING:
     from roost.serve.server_presence import ServerRecord

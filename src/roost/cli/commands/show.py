@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 from roost.base.errors import UsageError
-from roost.cli import terminal
 from roost.cli.options.config_help import project_option
+from roost.display import terminal
 
 
 @click.command("show")

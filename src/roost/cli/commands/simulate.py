@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from roost.base.errors import UsageError
-from roost.cli import table, terminal
+from roost.display import table, terminal
 
 if TYPE_CHECKING:
     from roost.operations.simulation.simulate import SimulatedTask, SimulationResult

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from roost.cli import terminal
+from roost.display import terminal
 
 if TYPE_CHECKING:
     from roost.operations.lifecycle.stop import StopResult

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from roost.base.errors import Refused, UsageError
-from roost.cli import terminal
 from roost.cli.commands.continue_ import package_and_overrides
 from roost.cli.options.config_help import ConfigCommand, config_options, typed_arguments
 from roost.cli.options.resource_options import take_task_options, task_options
 from roost.cli.options.trust_option import trust_option
 from roost.cli.other_tools import batch_script
 from roost.devices.resource_request import TaskOptions
+from roost.display import terminal
 
 if TYPE_CHECKING:
     from roost.operations.queue.new_tasks import NewTasks

@@ -11,8 +11,8 @@ import click
 
 from roost.base.text.byte_sizes import format_memory
 from roost.base.text.counts import format_cores
-from roost.cli import table, terminal
-from roost.cli.table import Narrowing, TableColumn
+from roost.display import table, terminal
+from roost.display.table import Narrowing, TableColumn
 
 if TYPE_CHECKING:
     from roost.operations.queue.list_tasks import Sweep, TaskRow

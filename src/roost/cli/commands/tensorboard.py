@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import click
 
-from roost.cli import terminal
+from roost.display import terminal
 
 
 @click.command("tensorboard")

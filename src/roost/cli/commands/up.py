@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from roost.cli import table, terminal
+from roost.display import table, terminal
 
 if TYPE_CHECKING:
     from roost.operations.queue.continue_interrupted import InterruptedRun

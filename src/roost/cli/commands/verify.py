@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from roost.cli import terminal
+from roost.display import terminal
 
 if TYPE_CHECKING:
     from roost.operations.reading.verify import Finding

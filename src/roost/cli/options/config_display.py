@@ -11,8 +11,8 @@ import msgspec
 import yaml
 
 from roost.base.config_files import parse_scalar
-from roost.cli import terminal
 from roost.config.values.nested_values import ABSENT
+from roost.display import terminal
 from roost.operations.lifecycle.explain import SettingExplanation, explain, merged_settings
 
 

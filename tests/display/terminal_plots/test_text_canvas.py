@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from roost.cli.terminal_plots.text_canvas import BrailleCanvas, LetterCanvas, Pen
+from roost.display.terminal_plots.text_canvas import BrailleCanvas, LetterCanvas, Pen
 
 
 def test_dots_of_a_diagonal() -> None:

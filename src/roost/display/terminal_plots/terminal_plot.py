@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from roost.base.text.terminal_text import escape_control
-from roost.cli import terminal
-from roost.cli.terminal_plots.axis_ticks import Axis, number_label, time_label
-from roost.cli.terminal_plots.text_canvas import LETTERS, BrailleCanvas, LetterCanvas, Pen, TextCanvas
+from roost.display import terminal
+from roost.display.terminal_plots.axis_ticks import Axis, number_label, time_label
+from roost.display.terminal_plots.text_canvas import LETTERS, BrailleCanvas, LetterCanvas, Pen, TextCanvas
 from roost.operations.plots.plot_panels import Panel, Picture, PlotCurve
 from roost.operations.plots.setting_points import SettingPoints
 from roost.operations.plots.x_axis import time_unit

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from roost.cli.terminal_plots.terminal_plot import TextStyle, plot_lines, scatter_lines
+from roost.display.terminal_plots.terminal_plot import TextStyle, plot_lines, scatter_lines
 from roost.operations.plots.plot_panels import build_picture
 from roost.operations.plots.plot_view import PlotView
 from roost.operations.plots.setting_points import SettingAxis, SettingPoints

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 from typing import Literal, NamedTuple
 
-from roost.cli.terminal import STYLED_CELL, cell_width, crop, escape_name, symbol, truncate
+from roost.display.terminal import STYLED_CELL, cell_width, crop, escape_name, symbol, truncate
 
 _GAP = "  "
 """Between two columns."""
@@ -23,7 +23,7 @@ class TableColumn(NamedTuple):
     name: str
     cells: Sequence[str]
     """Text of any origin: line ends and control characters are made visible. A cell may have a style of
-    roost's own, such as `roost.cli.terminal.format_state` returns."""
+    roost's own, such as `roost.display.terminal.format_state` returns."""
     min_width: int | None = None
     """The characters to which cells may be shortened where the table is too wide; None: they never are."""
     shortened: Literal["end", "middle", "wrapped"] = "end"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from roost.cli.terminal_plots.axis_ticks import Axis, number_label, time_label
+from roost.display.terminal_plots.axis_ticks import Axis, number_label, time_label
 
 
 @pytest.mark.parametrize(

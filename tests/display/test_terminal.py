@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roost.base.text.terminal_text import escape_control
-from roost.cli import terminal
+from roost.display import terminal
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roost.cli import table, terminal
-from roost.cli.table import Narrowing, TableColumn
+from roost.display import table, terminal
+from roost.display.table import Narrowing, TableColumn
 
 
 def test_columns() -> None:

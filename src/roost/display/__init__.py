@@ -1,0 +1,9 @@
+"""Text for terminals, shared by the command line, the shells and the full-screen client. It prints results of
+operations and carries out none.
+
+In reading order:
+
+terminal: output to stdout and stderr, escaping, colours, the width of text
+table: tables
+terminal_plots: plots as text
+"""
