@@ -36,8 +36,8 @@ def select_packages(words: Sequence[str]) -> list[Path]:
     """Returns the packages that words name, each once, in the order of the words.
 
     Each word is the path of a package, its name in ``./runs``, a task, a sweep (those of its packages that
-    were not removed), a folder of packages, or a pattern of paths or names with ``*``, ``?`` or ``[``. If one of them has an operator, they are folders and
-    a query, as for `roost ls`.
+    were not removed), a folder of packages, or a pattern of paths or names with ``*``, ``?`` or ``[``. If one
+    of them has an operator, they are folders and a query, as for `roost ls`.
 
     Raises:
         NotFound: A word names nothing.
