@@ -148,7 +148,8 @@ def escape_line(text: str) -> str:
 def format_state(name: str, text: str | None = None) -> str:
     """Returns the name of a state, or another text about it, in its colour; `click.echo` removes the colour
     where none is allowed."""
-    return click.style(name if text is None else text, fg=_STATE_COLOURS.get(name))
+    shown, colour = name if text is None else text, _STATE_COLOURS.get(name)
+    return shown if colour is None else click.style(shown, fg=colour)  # never a style without a beginning
 
 
 def format_position(checkpoint: Mapping[str, Any]) -> str:

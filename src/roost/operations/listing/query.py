@@ -39,6 +39,7 @@ SIZE = "size"
 """The key of the bytes that a package takes on the disk."""
 _UNIT_BYTES = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)(B|kB|MB|GB|TB)")
+_TRUTHS = ("true", "false")
 _UNIT_SECONDS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)(s|m|min|h|d)")
 
@@ -178,6 +179,10 @@ def _parse_comparison(term: _Term) -> Comparison:
     if name == "state" and term.right not in STATES:
         fix = (did_you_mean(term.right, STATES) or "").rstrip() or f"give one of {', '.join(STATES)}"
         _refuse("there is no such state", term.right_position, term.right, fix)
+    if name == "starred" and term.right not in _TRUTHS:
+        _refuse(
+            "this is true or false", term.right_position, term.right, "write starred:true or starred:false"
+        )
     return Comparison(Key(name, term.position), operator, term.right, number)
 
 
