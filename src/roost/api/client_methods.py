@@ -153,15 +153,13 @@ class ClientMethods:
         return get("/events", list[Event], cursor=cursor)
 
     @stream
-    def follow_lab(
-        self, *, cursor: str | None = None, metrics: Sequence[str] = ()
-    ) -> StreamRequest[list[LabChange]]:
+    def follow_lab(self, *, cursor: str = "", metrics: Sequence[str] = ()) -> StreamRequest[list[LabChange]]:
         """Yields the live state of the lab, and its changes as they happen:
         `roost.operations.live_lab.lab_state.LabState` applies them. Each piece whose kind is ``snapshot``
         begins anew.
 
         Args:
-            cursor: Of the last piece received; None: the whole state comes first.
+            cursor: Of the last piece received; empty: the whole state comes first.
             metrics: Patterns of the metrics to follow, as ``valid/*``; none: all.
         """
         return stream_request("/lab/follow", list[LabChange], cursor=cursor, metrics=metrics)
