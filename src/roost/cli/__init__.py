@@ -16,5 +16,6 @@ comparison_view: text of `roost compare`
 data_view: text of `roost show --data`
 analysis_value: text of the value of `roost analyze`
 confirmation: the question before something is removed
+queued_readers: the forms `roost submit analyze` and `roost submit predict`
 task_changes: `hold`, `release` and `priority`
 """

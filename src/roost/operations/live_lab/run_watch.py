@@ -45,12 +45,12 @@ class _Followed:
     """A running task."""
 
     def __init__(self, task: Task) -> None:
-        package = Path(task.package)
+        folder = task.folder
         self.session = task.session
-        self.progress = ProgressReader(package / "progress")
+        self.progress = ProgressReader(folder / "progress")
         self.record: ProgressRecord | None = None
         """The record that was sent last."""
-        path = package / "records" / f"{task.session}.jsonl"
+        path = folder / "records" / f"{task.session}.jsonl"
         self.rows = None if task.session is None else SessionFollower(path, tail_bytes=_TAIL_BYTES)
         self.has_read = False
         """Whether the tail was read."""

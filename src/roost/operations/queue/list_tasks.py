@@ -7,7 +7,6 @@ import os.path
 import time
 from collections.abc import Sequence
 from operator import attrgetter
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -41,8 +40,14 @@ class TaskRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     id: str
     short: str
     """The shortest unique prefix of the id."""
+    label: str
+    """The letter of its kind and its number in the queue: ``T_12``."""
     name: str
+    kind: str
+    """One of `roost.package.kinds.TASK_KINDS`: train, command, analyze or predict."""
     package: str
+    session_folder: str
+    """The folder of a task that only reads the package; empty: the package itself."""
     user: str
     state: str
     reason: str
@@ -80,7 +85,8 @@ class TaskRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     ended: float | None
     exit_code: int | None
     step: int | None = None
-    """Progress of a running training. This and the next two are None where it is not (yet) known."""
+    """Progress of a running training or prediction. This and the next two are None where it is not (yet)
+    known."""
     total_steps: int | None = None
     left: float | None = None
     """Seconds until the end, estimated from the speed so far, or until the time limit."""
@@ -318,6 +324,7 @@ def task_row(
     requested_mb = need.memory_mb if expected is None else expected.mb
     return TaskRow(
         short=short,
+        label=task.label,
         num_cards=need.cards,
         cores=need.cores,
         host_memory_mb=need.host_memory_mb,
@@ -337,7 +344,7 @@ def read_progress(task: Task, now: float) -> ProgressDetails | None:
     """Reads the progress record of a running training; None if the task has none."""
     if task.state not in (RUNNING, STOPPING):
         return None
-    return progress_details(task, live_progress.read(Path(task.package) / "progress"), now)
+    return progress_details(task, live_progress.read(task.folder / "progress"), now)
 
 
 def progress_details(task: Task, record: ProgressRecord | None, now: float) -> ProgressDetails | None:
