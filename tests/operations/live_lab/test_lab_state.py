@@ -25,7 +25,7 @@ def row(id: str, **changes: Any) -> TaskRow:
         "sweep": None, "sweep_name": None, "num_cards": 1, "cores": None, "host_memory_mb": None,
         "memory_mb": 1000, "whole": False, "time_limit": None, "opportunistic": False, "cards": (CARD,),
         "attempt": 1, "session": 1, "stop_asked": "", "submitted": 1.0, "begin": None, "started": 2.0,
-        "ended": None, "exit_code": None,
+        "ended": None, "exit_code": None, "label": f"T_{ord(id[0])}", "kind": "train", "session_folder": "",
     }  # fmt: skip
     return TaskRow(**{**given, **changes})
 
@@ -42,7 +42,7 @@ def progress(id: str, step: int, total: int = 100) -> lab_change.TaskProgress:
 
 
 def points(id: str, name: str, *found: tuple[int, float], **changes: Any) -> lab_change.TaskMetrics:
-    return lab_change.TaskMetrics(id=id, step=found[-1][0], points={name: list(found)}, **changes)
+    return lab_change.TaskMetrics(id=id, points={name: list(found)}, **changes)
 
 
 def devices(**changes: Any) -> lab_change.CardsChange:
@@ -62,7 +62,7 @@ def sample(at: float, utilization: float | None, memory_mb: float | None = None)
     card = lab_change.CardReading(
         id=CARD, utilization=utilization, memory_mb=memory_mb, power=None, temperature=None
     )
-    host = lab_change.HostReading(cpu=10.0, memory_mb=50.0)
+    host = lab_change.HostReading(cpu=10.0, memory_mb=50.0, load=1.0)
     return lab_change.CardSamples(at=at, cards=[card], host=host)
 
 
@@ -157,6 +157,9 @@ def test_a_filter_uses_the_query_language_on_fields_settings_and_metrics() -> No
     assert ids(state, "valid/accuracy>=0.9") == ["c"]
     assert ids(state, "valid/loss<2 state:running") == ["a"]
     assert ids(state, "RUN-A") == ["a"]
+    assert ids(state, "t_98") == ids(state, "label=T_98") == ["b"]
+    assert ids(state, "kind:analyze") == []
+    assert [task.id for task in state.find("T_98")] == [task.id for task in state.find("run-b")] == ["b"]
     assert ids(state, "priority>1") == ["a"]
     assert ids(state, "sort:lr") == ["b", "a", "c"]
     assert ids(state, "sort:lr", sort="-submitted") == ["b", "c", "a"]
