@@ -7,6 +7,7 @@ import fcntl
 import os
 import shutil
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
@@ -22,10 +23,11 @@ from roost.operations.lifecycle.rerun import RerunRequest, rerun
 from roost.operations.listing.list_packages import list_packages
 from roost.operations.queue.submit import submit_continue
 from roost.operations.reading.verify import verify
-from roost.package import labels
+from roost.package import labels, sessions
 from roost.package.checkpoints import checkpoint
 from roost.package.package import PackageFolder
 from tests.operations.packages import VALUES, package, session
+from tests.waiting import wait_for
 
 
 @pytest.fixture(autouse=True)
@@ -79,6 +81,21 @@ def test_several_of_one_name_are_told_apart_by_their_paths(tmp_path: Path) -> No
         list(trash.restore(["b"]))
 
 
+def test_a_pattern_takes_several_back_and_a_misspelled_name_is_corrected(tmp_path: Path) -> None:
+    for name in ("lr-1", "lr-2", "width-1"):
+        package(tmp_path / "runs", name)
+    remove("lr-1", "lr-2", "width-1")
+    with pytest.raises(NotFound, match="did you mean 'width-1'"):
+        list(trash.restore(["widht-1"]))
+    with pytest.raises(NotFound):
+        list(trash.restore(["lr-*", "depth-*"]))
+    assert [to.name for _, to in trash.restore(["runs/lr-*"])] == ["lr-1", "lr-2"]
+    package(tmp_path / "runs", "width-1")
+    remove("width-1")
+    with pytest.raises(UsageError, match="2 removed packages"):
+        list(trash.restore(["width-*"]))
+
+
 def test_nothing_is_removed_unless_all_can_be(tmp_path: Path) -> None:
     for name in ("a", "b", "c"):
         package(tmp_path / "runs", name)
@@ -106,6 +123,32 @@ def test_a_package_that_another_process_removed_first_is_not_found(tmp_path: Pat
         list(trash.remove([one.path for one in planned]))
     fd = PackageFolder(trash.entries([made.path.parent])[0].path).lock()  # it was left open
     os.close(fd)
+
+
+def test_a_package_that_took_the_name_while_the_lock_was_waited_for_stays(tmp_path: Path) -> None:
+    made, other = package(tmp_path / "runs", "a"), package(tmp_path / "others", "a")
+    (planned,) = trash.plan_removal(["runs/a"])
+    fd, lock = made.lock(), made.path / sessions.LOCK_NAME
+    found: list[BaseException] = []
+
+    def remove_it() -> None:
+        try:
+            list(trash.remove([planned.path]))
+        except Refused as error:
+            found.append(error)
+
+    def is_awaited() -> bool:
+        opened = [os.path.realpath(one) for one in Path("/proc/self/fd").iterdir()]
+        return opened.count(str(lock)) == 2
+
+    waiting = threading.Thread(target=remove_it)
+    waiting.start()
+    wait_for(is_awaited)
+    made.path.rename(tmp_path / "elsewhere")
+    other.path.rename(made.path)
+    os.close(fd)
+    waiting.join()
+    assert len(found) == 1 and names(tmp_path / "runs") == ["a"] and not list(tmp_path.glob("runs/.trash/*"))
 
 
 @pytest.mark.parametrize("what", ["link", "newer", "no package", "half deleted"])

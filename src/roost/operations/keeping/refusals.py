@@ -116,7 +116,8 @@ def _refusal(package: Path, dependents: Dependents) -> Refusal | None:
         )
     try:
         package_schema.require_changeable(package)
-        for reason, fix in itertools.chain(_uses(package), dependents.of(package), _foreign(package)):
+        needs = dependents.of(package) if dependents is not None else ()
+        for reason, fix in itertools.chain(_uses(package), needs, _foreign(package)):
             return Refusal(package, reason, fix)
         if safe_read.is_locked(package / sessions.LOCK_NAME):
             return Refusal(package, "is in use by another process", "let that process end", is_by_lock=True)

@@ -3,7 +3,8 @@
 A key is the first of these that exists:
 
 1. a field of `PackageSummary`: ``state`` (or ``status``), ``step``, ``best``, ``seconds`` (``90``, ``1.5h``),
-   ``started`` (Unix time, or ``2026-11-21``), ``tag``, ``note``, ``starred`` (``true``, ``false``) …
+   ``started`` (Unix time, or ``2026-11-21``), ``tag``, ``note``, ``starred`` (``true``, ``false``) …; or
+   ``size``, the place on the disk (``1e9``, ``1.5GB``), for which packages are measured;
 2. a setting, dotted: ``optimizers.main.lr``; ``*`` matches one part of it (``optimizers.*.lr``);
 3. the end of a setting, if that is unambiguous: ``lr`` is ``optimizers.*.lr``, of any optimizer;
 4. a metric: its newest value. A key with a ``/`` is searched among metrics before settings.
@@ -18,11 +19,12 @@ from __future__ import annotations
 import json
 import math
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from roost.operations import work_progress
 from roost.operations.listing.package_row import FoundPackage, PackageSummary
-from roost.operations.listing.query import Comparison, SortKey, parse
+from roost.operations.listing.query import SIZE, Comparison, Key, SortKey, parse
 from roost.operations.listing.search_columns import SearchColumns, ValueGetter
 
 _COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
@@ -56,10 +58,15 @@ def search(
     ]
     for comparison in query.comparisons:
         get, matches = values[comparison.key.name], _predicate(comparison)
-        found = [one for one in found if matches(get(one))]
+        found = [one for one in _track(found, comparison.key) if matches(get(one))]
     for sort_key in reversed(query.sort_keys):
         found = _sort(found, values[sort_key.key.name], sort_key)
     return found
+
+
+def _track(packages: Sequence[FoundPackage], key: Key) -> Iterable[FoundPackage]:
+    """Returns the packages, with a report of the progress if their values of a key must be measured."""
+    return work_progress.track(packages, "measuring") if key.name == SIZE else packages
 
 
 def _matches_text(row: PackageSummary, text: str) -> bool:
@@ -102,7 +109,7 @@ def _sort(found: Sequence[FoundPackage], get: ValueGetter, sort_key: SortKey) ->
     """Sorts by the least of several values if ascending, else by the greatest; numbers before texts."""
     keyed: list[tuple[tuple[int, Any], FoundPackage]] = []
     last: list[FoundPackage] = []
-    for one in found:
+    for one in _track(found, sort_key.key):
         keys = [key for value in get(one) if (key := _sort_key(value)) is not None]
         if keys:
             keyed.append((max(keys) if sort_key.descending else min(keys), one))
