@@ -37,8 +37,10 @@ def command(task: str, as_json: bool) -> int:
         terminal.print_json(found)
         return 0
     for one in found:
-        click.echo(terminal.escape_line(f"{one.name}: {one.why}"))
+        click.echo(terminal.escape_line(f"{one.label} {one.name}: {one.why}"))
         click.echo(terminal.escape_line(f"  package  {terminal.format_path(Path(one.package))}"))
+        if one.session_folder:
+            click.echo(terminal.escape_line(f"  folder   {terminal.format_path(Path(one.session_folder))}"))
         if one.command:
             click.echo(terminal.escape_line(f"  command  {shlex.join(one.command)}"))
         if one.can_go_on:
