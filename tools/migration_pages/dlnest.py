@@ -14,7 +14,7 @@ from roost.project.dlnest.classes.dataset_base import DatasetBase
 from roost.project.dlnest.classes.life_cycle import LifeCycleBase
 from roost.project.dlnest.classes.project_object import ProjectObject
 from roost.project.dlnest.classes.torch_runner import RunnerBaseTorch
-from roost.serve.routes.dlnest_routes import ROUTES, _no_analyzer
+from roost.serve.routes.dlnest_routes import ROUTES
 from tools.migration_pages.page import Group, Option, Page
 
 _TEXT = """For users of DLNest 0.3: a project of its contract trains here as it is, with `root_config.json`,
@@ -158,15 +158,20 @@ _VERBS = (
         note="without `-c` from the newest that is not damaged, of the branch that was continued last",
     ),
     Option(
-        "analyze -r PKG [-s DIR]",
+        "analyze -r PKG [-c ID] [-s DIR]",
         "",
-        commands=["roost analyze PACKAGE -s SCRIPT"],
-        note="one script, by name or by path",
+        commands=["roost submit analyze PACKAGE -c ID -s DIR", "roost analyze PACKAGE -s SCRIPT"],
+        note="`submit analyze` queues an analyzer, `-c -2` without weights; `analyze` runs one script at once",
     ),
-    Option("runExp TASK SCRIPT", "", commands=["roost analyze PACKAGE -s SCRIPT"]),
+    Option(
+        "runExp TASK SCRIPT",
+        "",
+        commands=["roost analyze TASK -s SCRIPT"],
+        note="Ctrl-C interrupts the script, not the analyzer",
+    ),
     Option("showTask", "", commands=["roost tasks"], note="also those that have ended: `roost tasks --all`"),
     Option("showDevices", "", commands=["roost devices"]),
-    Option("showAN TASK, watch TASK", "", commands=["roost logs PACKAGE -f"]),
+    Option("showAN TASK, watch TASK", "", commands=["roost logs TASK -f"]),
     Option("withdraw", "", note="not needed: Ctrl-C ends `roost logs -f`, not the task"),
     Option(
         "del TASK", "", commands=["roost stop TASK"], note="saves first; `roost kill TASK` ends it at once"
@@ -192,8 +197,8 @@ _VERBS = (
 _ROUTE_COMMANDS: Mapping[str, Sequence[str]] = {
     "/run_train": ["roost submit -c CONFIG"],
     "/continue_train": ["roost submit continue PACKAGE"],
-    "/analyze": ["roost analyze PACKAGE -s SCRIPT"],
-    "/run_exp": ["roost analyze PACKAGE -s SCRIPT"],
+    "/analyze": ["roost submit analyze PACKAGE"],
+    "/run_exp": ["roost analyze TASK -s SCRIPT"],
     "/del_task": ["roost stop TASK"],
     "/new_proj": ["roost new DIR -t dlnest"],
     "/change_devices": ["roost devices --help"],
@@ -201,7 +206,7 @@ _ROUTE_COMMANDS: Mapping[str, Sequence[str]] = {
     "/change_delay": ["roost lab --help"],
     "/get_task_info": ["roost tasks"],
     "/get_devices_info": ["roost devices"],
-    "/get_analyze_output": ["roost logs PACKAGE"],
+    "/get_analyze_output": ["roost logs TASK"],
 }
 
 
@@ -214,8 +219,7 @@ def _routes() -> Iterator[Option]:
             f"{route.method} {route.path}",
             "",
             commands=_ROUTE_COMMANDS.get(route.path, ()),
-            note=f"{route.summary.rstrip('.')}{': ' if names else ''}{', '.join(names)}"
-            f"{'; not yet: always an error' if route.run is _no_analyzer else ''}",
+            note=f"{route.summary.rstrip('.')}{': ' if names else ''}{', '.join(names)}",
         )
 
 
