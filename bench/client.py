@@ -85,7 +85,7 @@ def make_tasks(folder: Path, running: int, pending: int, ended: int) -> list[Tas
         if state == SUCCEEDED:
             given |= {"ended": at + 60, "exit_code": 0}
         if state == RUNNING:
-            card = f"GPU-sim-{(number - ended) % _CARDS:04d}"
+            card = f"SIM-{(number - ended) % _CARDS}"
             given |= {"cards": (card,), "reserved_mb": 3000}
         package = folder / f"run_{number:05d}"
         if state != SUCCEEDED:
