@@ -35,7 +35,6 @@ from tests.project.predicting import predicting
 from tests.waiting import wait_for
 
 CPU = TaskOptions(gpus=0)
-SLEEP = "sleep 1000"
 
 
 @pytest.fixture(scope="module")
@@ -109,10 +108,9 @@ def test_several_run_beside_a_session_of_the_package(lab: Lab, package: Path) ->
     request = sessions.load_json(tasks[0].folder / "request.json")
     assert request is not None and request["kind"] == "analyze" and request["package"] == str(package)
     assert (request["device"], request["checkpoint"], request["scripts"]) == ("cpu", None, None)
-    for event in task_control.stop_all([task.label for task in tasks]):
-        assert event.package == package
+    for progress in task_control.stop_all([task.label for task in tasks]):
+        assert progress.package == package and not progress.can_continue
     assert {lab.one(task.id).state for task in tasks} == {STOPPED}
-    assert not any(progress.can_continue for progress in [event])
     assert record(tasks[2])["reason"] == "signal"
 
 
@@ -149,7 +147,9 @@ def test_a_lost_attempt_starts_again_and_nothing_of_it_is_left(lab: Lab, package
     with lab.store() as store:
         again = wait_for(lambda: (one := store.task(task.id)).attempt == 2 and one.session == 2, 30.0)
     assert again and record(task, 2)["state"] == "running"
-    assert "supervisor" in (lab.one(task.id).reason or "supervisor")
+    with lab.store() as store:
+        reasons = [event.text for event in store.events(task=task.id, kind=PENDING)]
+    assert "killed" in reasons[-1], reasons
 
 
 def test_a_rebuilt_queue_has_them(lab: Lab, package: Path) -> None:
@@ -220,14 +220,14 @@ def test_every_command_takes_a_label(lab: Lab, package: Path) -> None:
     assert lab.one(task.id).state == STOPPED
     task = analyzer(package)
     lab.wait_for(task.id, RUNNING)
-    wait_for(lambda: (task.folder / "_output.txt").stat().st_size)
+    wait_for(lambda: (task.folder / "_output.txt").stat().st_size, 60.0)
     assert roost("logs", "A_2").stdout.encode() == (task.folder / "_output.txt").read_bytes()
     assert roost("logs", str(task.folder)).stdout == roost("logs", task.id).stdout
     (row,) = [one for one in json.loads(roost("tasks", "--json").stdout) if one["id"] == task.id]
     assert (row["label"], row["kind"], row["session_folder"]) == ("A_2", "analyze", str(task.folder))
     assert "A_2" in roost("tasks").stdout
     assert roost("show", "A_2").stdout == roost("show", str(package)).stdout
-    assert str(package) in roost("du", "A_2").stdout or "digits" in roost("du", "A_2").stdout
+    assert "digits" in roost("du", "A_2").stdout
     following = subprocess.Popen(
         [sys.executable, "-m", "roost", "attach", "A_2"],
         stdout=subprocess.PIPE,
@@ -256,7 +256,6 @@ def test_names_of_a_package_do_not_mean_its_readers(lab: Lab, package: Path, mes
     with pytest.raises(NotFound) as refused:
         resolve.find_tasks("T_1")
     messages.check(str(refused.value))
-    assert "'A_1'" in str(refused.value) or "A_1" in str(refused.value)
     (row,) = list_tasks()
     assert (row.label, row.name, row.package) == ("A_1", "digits/analyzers/1", str(package))
 
