@@ -75,13 +75,17 @@ def test_a_shell_on_a_terminal(server: Server, terminals: list[Terminal]) -> Non
     see(shell, "run -c 'a", "is not closed")
     see(shell, "", "roost>")
     shell.press_ctrl_c_until("exit or Ctrl-D leaves the shell")
+    see(shell, "", "roost>")
     os.write(shell.fd, b"showDev\t")
     shell.wait_for("ices")
     see(shell, "", "simulated")
     shell.seen = ""
     os.write(shell.fd, b"\x1b[A")  # up
     shell.wait_for("showDevices")
+    shell.seen = ""
     os.write(shell.fd, b"\x03")
+    shell.wait_for("exit or Ctrl-D leaves the shell")
+    shell.wait_for("roost>")
     see(shell, "help runExp", "  runExp getAcc\r\n")
     shell.seen = ""
     shell.wait_for("roost>")
