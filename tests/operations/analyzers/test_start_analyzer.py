@@ -26,6 +26,7 @@ from roost.operations.queue import task_control
 from roost.operations.queue.list_tasks import list_tasks
 from roost.operations.queue.why import why
 from roost.operations.reading.show import show
+from roost.operations.reading.verify import verify
 from roost.package import session_folder, sessions
 from roost.package.package import PackageFolder
 from roost.package.results import predictions
@@ -35,7 +36,6 @@ from tests.project.predicting import predicting
 from tests.waiting import wait_for
 
 CPU = TaskOptions(gpus=0)
-SLEEP = "sleep 1000"
 
 
 @pytest.fixture(scope="module")
@@ -109,10 +109,9 @@ def test_several_run_beside_a_session_of_the_package(lab: Lab, package: Path) ->
     request = sessions.load_json(tasks[0].folder / "request.json")
     assert request is not None and request["kind"] == "analyze" and request["package"] == str(package)
     assert (request["device"], request["checkpoint"], request["scripts"]) == ("cpu", None, None)
-    for event in task_control.stop_all([task.label for task in tasks]):
-        assert event.package == package
+    for progress in task_control.stop_all([task.label for task in tasks]):
+        assert progress.package == package and not progress.can_continue
     assert {lab.one(task.id).state for task in tasks} == {STOPPED}
-    assert not any(progress.can_continue for progress in [event])
     assert record(tasks[2])["reason"] == "signal"
 
 
@@ -149,7 +148,9 @@ def test_a_lost_attempt_starts_again_and_nothing_of_it_is_left(lab: Lab, package
     with lab.store() as store:
         again = wait_for(lambda: (one := store.task(task.id)).attempt == 2 and one.session == 2, 30.0)
     assert again and record(task, 2)["state"] == "running"
-    assert "supervisor" in (lab.one(task.id).reason or "supervisor")
+    with lab.store() as store:
+        reasons = [event.text for event in store.events(task=task.id, kind=PENDING)]
+    assert "killed" in reasons[-1], reasons
 
 
 def test_a_rebuilt_queue_has_them(lab: Lab, package: Path) -> None:
@@ -197,6 +198,13 @@ def test_a_queued_prediction_is_stored_in_its_session_folder(lab: Lab, package: 
         (task.folder / one["file"]).is_file() for one in meta.values.values() if one
     )
     assert not (task.folder / predictions.UNFINISHED).exists()
+    findings = {one.path: one.verdict for one in verify(package) if one.what == "prediction"}
+    names = {"meta.json", "predictions.jsonl", "_output.txt", "request.json", "sessions/1.json"}
+    assert findings.keys() >= {f"predictions/1/{name}" for name in names} and {*findings.values()} == {"good"}
+    with (task.folder / "_output.txt").open("a") as file:
+        file.write("more")
+    bad = [one.path for one in verify(package) if one.is_bad]
+    assert [path for path in bad if path.startswith("predictions")] == ["predictions/1/_output.txt"]
     with pytest.raises(UsageError, match="-o"):
         prediction(package, out=package.parent / "elsewhere")
     failed = lab.wait_for(prediction(package, source="tets").id, timeout_seconds=60.0)
@@ -220,23 +228,25 @@ def test_every_command_takes_a_label(lab: Lab, package: Path) -> None:
     assert lab.one(task.id).state == STOPPED
     task = analyzer(package)
     lab.wait_for(task.id, RUNNING)
-    wait_for(lambda: (task.folder / "_output.txt").stat().st_size)
+    wait_for(lambda: (task.folder / "_output.txt").stat().st_size, 60.0)
     assert roost("logs", "A_2").stdout.encode() == (task.folder / "_output.txt").read_bytes()
     assert roost("logs", str(task.folder)).stdout == roost("logs", task.id).stdout
     (row,) = [one for one in json.loads(roost("tasks", "--json").stdout) if one["id"] == task.id]
     assert (row["label"], row["kind"], row["session_folder"]) == ("A_2", "analyze", str(task.folder))
     assert "A_2" in roost("tasks").stdout
     assert roost("show", "A_2").stdout == roost("show", str(package)).stdout
-    assert str(package) in roost("du", "A_2").stdout or "digits" in roost("du", "A_2").stdout
+    assert "digits" in roost("du", "A_2").stdout
     following = subprocess.Popen(
         [sys.executable, "-m", "roost", "attach", "A_2"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
+    assert following.stderr is not None
+    first = following.stderr.readline()
     roost("kill", "A_2")
-    said = following.communicate(timeout=60)[1]
-    assert following.returncode == 130 and str(task.folder) in said and "roost continue" not in said, said
+    said = first + following.communicate(timeout=60)[1]
+    assert following.returncode == 130 and "digits/analyzers/2" in said and "roost continue" not in said, said
     assert why("A_2")[0].state == STOPPED and not why("A_2")[0].can_go_on
     refused = roost("attach", "A_2", code=5)
     assert "does not run" in refused.stderr
@@ -256,7 +266,6 @@ def test_names_of_a_package_do_not_mean_its_readers(lab: Lab, package: Path, mes
     with pytest.raises(NotFound) as refused:
         resolve.find_tasks("T_1")
     messages.check(str(refused.value))
-    assert "'A_1'" in str(refused.value) or "A_1" in str(refused.value)
     (row,) = list_tasks()
     assert (row.label, row.name, row.package) == ("A_1", "digits/analyzers/1", str(package))
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import msgspec
 
+from roost.operations.listing import term_match
 from roost.operations.listing.package_row import FoundPackage, IndexEntry, PackageSummary
-from roost.operations.listing.query import Key, unknown_key_error
+from roost.operations.listing.query import SIZE, Key, unknown_key_error
 from roost.operations.listing.search_index import (
     METRIC_PREFIX,
     SETTING_PREFIX,
@@ -20,7 +21,8 @@ from roost.operations.listing.search_index import (
 
 FIELDS = tuple(field.name for field in msgspec.structs.fields(PackageSummary))
 """The fields of a summary, which keys may name."""
-_MAX_LISTED = 4
+BUILT_IN_KEYS = (*FIELDS, SIZE)
+"""The keys that are neither a setting nor a metric, also where a setting has the same name."""
 
 ValueGetter = Callable[[FoundPackage], Sequence[Any]]
 """Returns the values of one key for a package; none if the package does not have the key."""
@@ -31,17 +33,21 @@ class SearchColumns:
 
     Args:
         packages: The packages.
+        is_whole: Whether they are all packages of their folders.
     """
 
-    def __init__(self, packages: Sequence[FoundPackage]) -> None:
+    def __init__(self, packages: Sequence[FoundPackage], *, is_whole: bool = True) -> None:
         self._packages = packages
+        self._is_whole = is_whole
+        self._sizes: dict[Path, int] = {}
 
     @cached_property
     def _indices(self) -> dict[Path, SearchIndex]:
         entries: dict[Path, dict[str, IndexEntry]] = {}
         for one in self._packages:
             entries.setdefault(one.folder, {})[one.name] = one.entry
-        return {folder: SearchIndex(folder, found) for folder, found in entries.items()}
+        is_whole = self._is_whole
+        return {folder: SearchIndex(folder, found, is_whole=is_whole) for folder, found in entries.items()}
 
     @cached_property
     def _keys(self) -> set[str]:
@@ -82,9 +88,20 @@ class SearchColumns:
         """
         if key.name in FIELDS:
             return _field_getter(key.name)
+        if key.name == SIZE:
+            return self._size
         if not self._packages:
             return lambda one: ()
         return self._column_getter(self._resolve(key))
+
+    def _size(self, package: FoundPackage) -> tuple[int]:
+        """Returns the bytes of a package on the disk, which are measured once."""
+        from roost.operations.keeping.allocated_bytes import folder_bytes
+
+        path = package.folder / package.name
+        if path not in self._sizes:
+            self._sizes[path] = folder_bytes(path)
+        return (self._sizes[path],)
 
     def _column_getter(self, keys: Sequence[str]) -> ValueGetter:
         columns: dict[Path, list[ValuesByName]] = {
@@ -106,23 +123,14 @@ class SearchColumns:
         name = key.name
         if "/" in name and name in self.metrics:
             return [METRIC_PREFIX + name]
-        matches = [one for one in self.settings if _matches_pattern(one, name)]
-        if not matches:
-            matches = [one for one in self.settings if _matches_end(one, name)]
-            if len({(one.partition(".")[0], one.count(".")) for one in matches}) > 1:
-                several = ", ".join(matches[:_MAX_LISTED]) + (", …" if len(matches) > _MAX_LISTED else "")
-                pattern = _example_pattern(matches[0])
-                raise key.error(
-                    f"several settings end in this: {several}",
-                    f"write one of them in full; * matches one part, as in {pattern}",
-                )
+        matches = term_match.matching_settings(key, self.settings)
         if matches:
             return [SETTING_PREFIX + one for one in matches]
         if name in self.metrics:
             return [METRIC_PREFIX + name]
         ends = {one.rpartition(".")[2] for one in self.settings}
-        raise unknown_key_error(key, "no run has a field, a setting or a metric of this name",
-                          sorted({*FIELDS, "status", *self.metrics, *self.settings, *ends}))  # fmt: skip
+        known = sorted({*BUILT_IN_KEYS, "status", *self.metrics, *self.settings, *ends})
+        raise unknown_key_error(key, "no run has a field, a setting or a metric of this name", known)
 
 
 def _field_getter(name: str) -> ValueGetter:
@@ -131,25 +139,3 @@ def _field_getter(name: str) -> ValueGetter:
         return value if isinstance(value, list) else () if value is None else (value,)
 
     return values
-
-
-def _matches_pattern(name: str, pattern: str) -> bool:
-    """Whether a dotted name matches a pattern, in which ``*`` matches one part."""
-    if "*" not in pattern:
-        return name == pattern
-    parts, expected = name.split("."), pattern.split(".")
-    return len(parts) == len(expected) and all(
-        two in ("*", one) for one, two in zip(parts, expected, strict=True)
-    )
-
-
-def _matches_end(name: str, pattern: str) -> bool:
-    count = pattern.count(".") + 1
-    parts = name.split(".")
-    return len(parts) > count and _matches_pattern(".".join(parts[-count:]), pattern)
-
-
-def _example_pattern(name: str) -> str:
-    first, _, rest = name.partition(".")
-    inner, _, last = rest.rpartition(".")
-    return ".".join([first, *("*" for _ in inner.split(".") if inner), last])
