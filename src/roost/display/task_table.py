@@ -11,10 +11,10 @@ from roost.display.table import Narrowing, TableColumn
 from roost.operations.live_lab.task_cells import TaskCells, sweep_cells, task_cells
 from roost.operations.queue.list_tasks import Sweep, TaskRow
 
-_HEADER = ("ID", "NAME", "STATE", "CARDS", "MEMORY", "HOST", "TIME", "PROGRESS", "PRIORITY", "REASON")
+_HEADER = ("ID", "TASK", "NAME", "STATE", "CARDS", "MEMORY", "HOST", "TIME", "PROGRESS", "PRIORITY", "REASON")
 _LEFT_OUT = (
     (40, (("MEMORY",), ("HOST",), ("PRIORITY",), ("CARDS",))),
-    (16, (("PROGRESS",), ("TIME",))),
+    (16, (("PROGRESS",), ("TIME",), ("TASK",))),
 )
 """Columns that are left out on a narrow terminal, in this order, until so many characters of the last column
 are visible."""
@@ -36,7 +36,7 @@ def format_tasks(
     found = [
         sweep_cells(row, now) if isinstance(row, Sweep) else task_cells(row, now, numbers) for row in rows
     ]
-    cells = [(*one[:7], _progress(one), *one[8:10]) for one in found]
+    cells = [(*one[:8], _progress(one), *one[9:11]) for one in found]
     columns: dict[str, Sequence[str]] = dict(zip(_HEADER, zip(*cells, strict=True), strict=True))
     if terminal.allows_colours(sys.stdout):
         columns["STATE"] = [format_states(state) for state in columns["STATE"]]

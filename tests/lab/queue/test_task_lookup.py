@@ -37,6 +37,27 @@ def test_by_id_prefix_name_or_package(
         store.find("11-22")
 
 
+def test_a_label_names_a_task_of_its_kind(store: QueueStore) -> None:
+    reads = {"kind": "analyze", "package": "/runs/one", "session_folder": "/runs/one/analyzers/1"}
+    train, analyzer, named = store.submit(
+        [
+            task(name="one", package="/runs/one"),
+            task(name="one/analyzers/1", **reads),
+            task(name="A_2", kind="command"),
+        ]
+    )
+    assert [one.label for one in (train, analyzer, named)] == ["T_1", "A_2", "C_3"]
+    assert store.find("T_1") == train and store.find("C_3") == named
+    assert store.find("A_2") == analyzer and store.find_all("A_2") == [analyzer], "a label goes before a name"
+    assert store.find("one") == store.find("/runs/one") == train, "a reader has no name of its package"
+    assert store.find("/runs/one/analyzers/1") == store.find("one/analyzers/1") == analyzer
+    for wrong in ("a_2", "A_02", "A_9", "X_2", "A_", "T_99999999999999999999"):
+        with pytest.raises(NotFound):
+            store.find(wrong)
+    with pytest.raises(NotFound, match="A_2"):
+        store.find("T_2")
+
+
 def test_the_whole_id_goes_before_a_name_and_that_before_a_beginning(store: QueueStore) -> None:
     store.submit([task(id="01a", name="x"), task(id="01ab", name="01a"), task(id="07", name="01ab")])
     assert store.find("01a").id == "01a"

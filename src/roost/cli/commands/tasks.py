@@ -35,11 +35,13 @@ _STATES = ("pending", "starting", "running", "stopping", "succeeded", "failed", 
 def command(all_of_them: bool, states: tuple[str, ...], user: str | None, each: bool, as_json: bool) -> int:
     """Lists the tasks of the lab: all running ones, the first 50 pending ones, and the last few that ended.
 
-    ID is the beginning of the id that identifies the task. NAME is the name of the package, or the command
-    line. CARDS are the cards of a running task, with the numbers of `roost devices`, or how many a pending
-    task requests; MEMORY is what it has of each. HOST are the cores and the memory of the machine that it
-    requests. TIME is how long a task has waited or run; of a sweep, from submission to the end of its last
-    task. PROGRESS is the step of a training and its remaining time, and of a sweep how many tasks have ended.
+    ID is the beginning of the id that identifies the task. TASK is its label: a letter for its kind (T a
+    training, C a command, A an analyzer, P a prediction) and its number; every command takes either. NAME is
+    the name of the package, or the command line; of an analyzer or prediction its folder in the package.
+    CARDS are the cards of a running task, with the numbers of `roost devices`, or how many a pending task
+    requests; MEMORY is what it has of each. HOST are the cores and the memory of the host that it requests.
+    TIME is how long a task has waited or run; of a sweep, from submission to the end of its last task.
+    PROGRESS is the step of a training and its remaining time, and of a sweep how many tasks have ended.
     PRIORITY also shows that an opportunistic task yields its cards to others.
 
     On a narrow terminal columns are left out, but never REASON. A sweep counts as one of the 50; --json has

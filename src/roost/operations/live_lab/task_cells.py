@@ -20,6 +20,8 @@ class TaskCells(NamedTuple):
     """The texts of one line."""
 
     id: str
+    label: str
+    """The label of a task; of a sweep empty."""
     name: str
     state: str
     """Of a sweep: how many of its tasks are in each state."""
@@ -49,6 +51,7 @@ def task_cells(row: TaskRow, now: float, numbers: Mapping[str, int]) -> TaskCell
     part = row.step / row.total_steps if row.step is not None and row.total_steps else None
     return TaskCells(
         id=row.short,
+        label=row.label,
         name=row.name,
         state=row.state,
         cards=_cards(row, numbers),
@@ -68,6 +71,7 @@ def sweep_cells(sweep: Sweep, now: float) -> TaskCells:
     ended = sum(task.state in ENDED for task in sweep.tasks)
     return TaskCells(
         id=sweep.short,
+        label="",
         name=f"{sweep.name} ({_count(sweep)} tasks)",
         state=", ".join(f"{count} {state}" for state, count in sweep.counts.items()),
         cards=_requested(first),
