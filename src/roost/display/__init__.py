@@ -5,5 +5,7 @@ In reading order:
 
 terminal: output to stdout and stderr, escaping, colours, the width of text
 table: tables
+task_table: the table of tasks
+device_table: the table of devices
 terminal_plots: plots as text
 """

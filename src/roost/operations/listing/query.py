@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Literal, NamedTuple, NoReturn
 
@@ -35,6 +36,8 @@ _SHORT_OPERATORS: dict[str, Operator] = {":": ":", "=": "=", "<": "<", ">": ">"}
 _OPERATOR_CORRECTIONS = {"=<": "<=", "=>": ">=", "<>": "!=", "=!": "!="}
 _KEY_ALIASES = {"status": "state", "tag": "tags"}
 """Alternative names of keys."""
+_DURATION_KEYS = ("seconds", "left")
+_TIME_KEYS = ("started", "submitted", "ended")
 _UNIT_SECONDS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)(s|m|min|h|d)")
 
@@ -104,8 +107,12 @@ class _Term(NamedTuple):
     """Whether a part of it is in quotes."""
 
 
-def parse(text: str) -> Query:
+def parse(text: str, *, states: Sequence[str] = STATES) -> Query:
     """Parses a query. A query without terms selects all runs, in their order.
+
+    Args:
+        text: The query.
+        states: The states that a term may name.
 
     Raises:
         UsageError: The query is not valid; names the character at which the error begins.
@@ -123,7 +130,7 @@ def parse(text: str) -> Query:
         elif term.left == "sort" and term.operator == ":":
             found.sort_keys.append(_parse_sort_key(term))
         else:
-            found.comparisons.append(_parse_comparison(term))
+            found.comparisons.append(_parse_comparison(term, states))
     return found
 
 
@@ -151,7 +158,7 @@ def _parse_sort_key(term: _Term) -> SortKey:
     return SortKey(Key(_KEY_ALIASES.get(name, name), term.right_position + descending), descending)
 
 
-def _parse_comparison(term: _Term) -> Comparison:
+def _parse_comparison(term: _Term, states: Sequence[str]) -> Comparison:
     if not term.left:
         after = term.right or "VALUE"
         fix = f"write key{term.operator}{after}, without spaces, or put the text into quotes"
@@ -168,8 +175,8 @@ def _parse_comparison(term: _Term) -> Comparison:
     if operator in _ORDER_OPERATORS and number is None:
         fix = f"give a number, as in {term.left}{operator}1e-3"
         _refuse(f"{operator} compares numbers", term.right_position, term.right, fix)
-    if name == "state" and term.right not in STATES:
-        fix = (did_you_mean(term.right, STATES) or "").rstrip() or f"give one of {', '.join(STATES)}"
+    if name == "state" and term.right not in states:
+        fix = (did_you_mean(term.right, states) or "").rstrip() or f"give one of {', '.join(states)}"
         _refuse("there is no such state", term.right_position, term.right, fix)
     return Comparison(Key(name, term.position), operator, term.right, number)
 
@@ -177,9 +184,9 @@ def _parse_comparison(term: _Term) -> Comparison:
 def _parse_number(key: str, text: str) -> float | None:
     with contextlib.suppress(ValueError):
         return float(text) if "_" not in text else None
-    if key == "seconds" and (found := _DURATION.fullmatch(text)):
+    if key in _DURATION_KEYS and (found := _DURATION.fullmatch(text)):
         return float(found[1]) * _UNIT_SECONDS[found[2]]
-    if key == "started":
+    if key in _TIME_KEYS:
         with contextlib.suppress(ValueError, OverflowError, OSError):
             return datetime.fromisoformat(text).timestamp()
     return None
