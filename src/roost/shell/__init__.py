@@ -2,7 +2,7 @@
 
 command_words: the words of a line, with quotes
 verbs: the table of verbs, and the parser of a line
-lab_connection: what carries the verbs out
+lab_connection: the operations behind the verbs
 server_connection: a lab behind a server
 local_connection: the lab of this user, without a server
 verb_runner: from a line to its output

@@ -1,0 +1,6 @@
+"""Analyzers: tasks that have loaded a package once and run one script after another.
+
+In reading order:
+
+script_call: runs a script in an analyzer, interrupts it, switches the checkpoint, lists scripts and calls.
+"""
