@@ -14,7 +14,7 @@ from typing import Any, Required, TypedDict
 
 from roost.base import durable
 from roost.base.errors import ContractError, Refused, UsageError
-from roost.package import package_name, sessions
+from roost.package import numbered_folders, package_name, sessions
 from roost.package.kinds import TaskKind
 from roost.package.package import PackageFolder
 from roost.package.seals.session_seal import FOLDER_SEAL
@@ -74,32 +74,19 @@ def analyses_root(package: PackageFolder, out: Path | str | None) -> Path:
 
 def create(root: Path) -> Path:
     """Creates the folder of a new analysis below ``root`` and returns it; its name is its number. Safe with
-    concurrent processes: creating a folder is atomic.
+    concurrent processes.
 
     Raises:
         Refused: The folder cannot be created there.
     """
     try:
-        durable.make_folders(root)
-        number = 0
-        while True:
-            number = max([number, *_numbers(root)]) + 1
-            try:
-                durable.make_folder(root / str(number))
-                return root / str(number)
-            except FileExistsError:
-                continue  # another process has created it first
+        return numbered_folders.create(root)
     except OSError as error:
         raise Refused(
             f"the analysis cannot be stored here: {error.strerror or error}",
             where=root,
             fix="name another folder: -o DIR (in Python: out=DIR)",
         ) from error
-
-
-def _numbers(root: Path) -> list[int]:
-    with os.scandir(root) as entries:
-        return sorted(int(entry.name) for entry in entries if entry.name.isdecimal())
 
 
 def write_request(folder: Path, request: Mapping[str, Any]) -> None:
@@ -116,9 +103,9 @@ def read(folder: Path) -> Session:
 
 def read_all(root: Path) -> list[Session]:
     """Returns all analyses below ``root`` with a request.json, oldest first."""
-    if not root.is_dir():
-        return []
-    return [read(root / str(n)) for n in _numbers(root) if (root / str(n) / REQUEST).is_file()]
+    return [
+        read(root / str(n)) for n in numbered_folders.numbers(root) if (root / str(n) / REQUEST).is_file()
+    ]
 
 
 def script_folder(folder: Path) -> Path:

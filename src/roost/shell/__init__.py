@@ -5,6 +5,7 @@ verbs: the table of verbs, and the parser of a line
 lab_connection: the operations behind the verbs
 server_connection: a lab behind a server
 local_connection: the lab of this user, without a server
+verb_help: the texts of `help`
 verb_runner: from a line to its output
 completion: what may follow what is typed
 line_shell: the shell itself, on a terminal or a pipe

@@ -1,6 +1,7 @@
-"""Analyzers: tasks that have loaded a package once and run one script after another.
+"""Operations on analyzers, the tasks that have loaded a package once and run scripts on it.
 
 In reading order:
 
-script_call: runs a script in an analyzer, interrupts it, switches the checkpoint, lists scripts and calls.
+start_analyzer: queues one
+script_call: requests to an analyzer that runs
 """

@@ -7,7 +7,6 @@ import os.path
 import time
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -40,8 +39,14 @@ class TaskRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     id: str
     short: str
     """The shortest unique prefix of the id."""
+    label: str
+    """The letter of its kind and its number in the queue: ``T_12``."""
     name: str
+    kind: str
+    """One of `roost.package.kinds.TASK_KINDS`: train, command, analyze or predict."""
     package: str
+    session_folder: str
+    """The folder of a task that only reads the package; empty: the package itself."""
     user: str
     state: str
     reason: str
@@ -79,7 +84,8 @@ class TaskRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     ended: float | None
     exit_code: int | None
     step: int | None = None
-    """Progress of a running training. This and the next two are None where it is not (yet) known."""
+    """Progress of a running training or prediction. This and the next two are None where it is not (yet)
+    known."""
     total_steps: int | None = None
     left: float | None = None
     """Seconds until the end, estimated from the speed so far, or until the time limit."""
@@ -299,8 +305,8 @@ def _row(
 
 
 def _progress(task: Task, now: float) -> dict[str, Any]:
-    """Reads the progress record of a running training."""
-    progress = live_progress.read(Path(task.package) / "progress")
+    """Reads the progress record of a running task."""
+    progress = live_progress.read(task.folder / "progress")
     if progress is None or task.started is None or progress.wall < task.started:  # of the attempt before
         return {}
     left = progress.seconds * (1 / progress.fraction - 1) if 0 < progress.fraction <= 1 else math.inf
