@@ -14,7 +14,6 @@ device_history_view: draws what cards and host did, for `roost devices --history
 package_view: text of `roost show`
 comparison_view: text of `roost compare`
 data_view: text of `roost show --data`
-analysis_value: text of the value of `roost analyze`
 confirmation: the question before something is removed
 task_changes: `hold`, `release` and `priority`
 """

@@ -10,7 +10,6 @@ from typing import Any
 import click
 
 from roost.base.errors import UsageError
-from roost.cli import analysis_value
 from roost.cli.options.checkpoint_option import checkpoint_option
 from roost.cli.options.device_option import device_options, take_device
 from roost.cli.options.rank_options import CARD_MEMORY, take_card_memory
@@ -77,12 +76,12 @@ def command(package: Path | None, record: Path | None, as_json: bool, **options:
 
 
 def _print_result(found: dict[str, Any]) -> None:
-    from roost.analysis import analysis_folder
+    from roost.analysis import analysis_folder, result_text
 
     result = found["result"] or {}
     place = Path(found["folder"])
     for line in (
-        [*analysis_value.format_value(result["value"]), *_nonfinite_lines(result)]
+        [*result_text.format_value(result["value"]), *_nonfinite_lines(result)]
         if result.get("value") is not None  # most scripts only print
         else []
     ):
