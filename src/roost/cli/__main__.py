@@ -82,9 +82,11 @@ COMMAND_GROUPS = {
         "lease": "Run a command or a shell with leased GPUs.",
         "drain": "Keep new tasks off a GPU.",
     },
-    "Server": {
+    "Server and shells": {
         "server": "Serve all of this over HTTP.",
         "client": "Show the lab on the whole terminal.",
+        "simple": "Type DLNest's commands for a server.",
+        "local": "Type DLNest's commands without a server.",
     },
 }
 """The commands by what a person wants to do, each with its line in ``roost --help``."""

@@ -9,4 +9,6 @@ verb_help: the texts of `help`
 verb_runner: from a line to its output
 completion: what may follow what is typed
 line_shell: the shell itself, on a terminal or a pipe
+prompt_session: lines from a terminal by prompt_toolkit
+shell_history: the lines of former shells
 """

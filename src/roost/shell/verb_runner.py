@@ -63,7 +63,7 @@ class VerbRunner:
         self.follows, self.is_read_only, self.width = follows, is_read_only, width
         self.wants_exit = False
 
-    def run(self, line: str) -> Iterator[str]:
+    def run(self, line: str) -> Generator[str, None, None]:
         """Carries out a line, and yields what to show: pieces of text, with line ends, that may be written to
         a terminal as they are. Their only control sequences are colours.
 
@@ -77,7 +77,7 @@ class VerbRunner:
         if found is not None:
             yield from self.run_parsed(found)
 
-    def run_parsed(self, found: ParsedVerb) -> Iterator[str]:
+    def run_parsed(self, found: ParsedVerb) -> Generator[str, None, None]:
         """Carries out a parsed line, as `run` does."""
         if found.verb.changes and self.is_read_only:
             raise Refused(f"{found.verb.name} would change the lab, and this client only reads")

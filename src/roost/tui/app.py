@@ -61,7 +61,7 @@ _TIDY_SECONDS = 5.0
 """How often durations are drawn anew without any change."""
 _SELECT_SECONDS = 0.12
 """A selection that stays so long is fetched: whoever runs through a list sends no requests."""
-_STRUCTURAL = ("TaskChange", "TaskRemoval", "SweepChange", "PendingOrder", "LabReset", "TaskFields")
+_STRUCTURAL = ("TaskRowChange", "TaskRemoval", "SweepChange", "PendingOrder", "LabReset", "TaskFields")
 """Changes after which the list of tasks is made anew; others change its cells only."""
 _ORDER = ("command", "tasks", "devices", "run", "server", "analyzer")
 
@@ -165,7 +165,7 @@ class RoostClient(App[int]):
         if self._has_link:
             for number in (signal.SIGTERM, signal.SIGHUP):
                 self._loop.add_signal_handler(number, self.exit, 128 + number)
-            self.run_worker(self._follow(), group="link", exit_on_error=False)
+            self.run_worker(self._follow(), group="link")
         self._arrange()
         self.tasks.focus()
         self._show_status()
@@ -277,7 +277,7 @@ class RoostClient(App[int]):
                 left.append((" no daemon runs: roost lab start ", colours.bad, "b"))
             for card in self.lab.cards()[:8]:
                 use = "–" if card.status.utilization is None else f"{card.status.utilization}%"
-                right += [(f" {card.status.number} ", colours.faint, ""), (f"{use:>4}", colours.busy, "")]
+                right += [(f" {card.status.number}:", colours.faint, ""), (f"{use:<5}", colours.busy, "")]
             counts = self.lab.summary.counts
             for name, tint in (("running", colours.busy), ("pending", colours.text), ("failed", colours.bad)):
                 if counts.get(name):
@@ -717,7 +717,7 @@ class RoostClient(App[int]):
         if watched is None:
             self.workers.cancel_group(self, "analyzer")
         else:
-            self.run_worker(self._follow_analyzer(watched), group="analyzer", exclusive=True, exit_on_error=False)
+            self.run_worker(self._follow_analyzer(watched), group="analyzer", exclusive=True)
 
     async def _follow_analyzer(self, watched: str) -> None:
         cursor = "0"

@@ -27,9 +27,9 @@ def begin(app: RoostClient) -> None:
     is_analyzer = task is not None and label(task).startswith("A_")
     if is_analyzer or (app.focused is app.analyzer and app.view.watched):
         analyzer = label(task) if is_analyzer and task is not None else str(app.view.watched)
-        app.run_worker(_edit_script(app, analyzer), group="edit", exclusive=True, exit_on_error=False)
+        app.run_worker(_edit_script(app, analyzer), group="edit", exclusive=True)
     elif task is not None:
-        app.run_worker(_edit_note(app, task), group="edit", exclusive=True, exit_on_error=False)
+        app.run_worker(_edit_note(app, task), group="edit", exclusive=True)
 
 
 async def _edit_note(app: RoostClient, task: LabTask) -> None:

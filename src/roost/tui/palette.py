@@ -47,7 +47,7 @@ LIGHT = Palette(
     waiting="#8a6100", bad="#c4262e",
     curves=("#0072b2", "#c46a00", "#00805c", "#b0508a", "#8a7a00", "#3187b0", "#c4450c", "#6b4fc0"),
 )  # fmt: skip
-PLAIN = Palette("plain", *[""] * 13, curves=("",))
+PLAIN = Palette("plain", *[""] * (len(Palette._fields) - 2), curves=("",))
 """Without colours: for NO_COLOR."""
 PALETTES: Mapping[str, Palette] = {one.name: one for one in (DARK, LIGHT, PLAIN)}
 

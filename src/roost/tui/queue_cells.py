@@ -10,7 +10,6 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
 
-from roost.base.text.durations import format_duration
 from roost.tui import palette, styled_text
 from roost.tui.palette import Palette
 from roost.tui.spark_line import bar, spark
@@ -96,7 +95,7 @@ def entry_strip(
     state = palette.style(state_colour(row.state, colours), ground, plain_select)
     indent = "  " if entry.is_member else ""
     name = indent + styled_text.escape(row.name)
-    glyph = "⏸" if row.held and row.state == "pending" else _GLYPHS.get(row.state, "·")
+    glyph = "‖" if row.held and row.state == "pending" else _GLYPHS.get(row.state, "·")
     word = f" {glyph} {'held' if row.held and row.state == 'pending' else row.state}"
     parts = [
         *gutter,
@@ -149,7 +148,7 @@ def _tail(task: LabTask, width: int, colours: Palette, ground: str, more: str) -
         return _words(waiting_words(task, now), width, [text, faint])
     if row.state in ("running", "stopping", "starting"):
         return _running(task, width, colours, ground, more, now)
-    took = format_duration(row.seconds(now))
+    took = short_duration(row.seconds(now))
     words = [took]
     if (metric := task.main_metric()) is not None and (value := task.metric(metric)) is not None:
         words.append(f"{styled_text.escape(metric)} {format_value(value)}")
@@ -165,7 +164,7 @@ def waiting_words(task: LabTask, now: float) -> list[str]:
         words.append(f"#{task.position + 1}")
     if task.expected_start is not None:
         wait = task.expected_start - now
-        words.append("starts soon" if wait <= 0 else f"in ~{format_duration(wait)}")
+        words.append("starts soon" if wait <= 0 else f"in ~{short_duration(wait)}")
     if task.row.reason:
         words.append(styled_text.escape(task.row.reason))
     return words or ["waits"]
@@ -203,15 +202,16 @@ def _running(
     left = width
     if fraction is not None:
         size = 10 if width >= 30 else 6
-        found += [*bar([(fraction, busy)], size, faint), cell(f" {min(fraction, 1):4.0%} ", 7, text)]
-        left -= size + 7
+        found += [*bar([(fraction, busy)], size, faint), cell(f"{min(fraction, 1):4.0%}", 6, text)]
+        left -= size + 6
     elif row.step is not None:
         found.append(cell(f"step {row.step:,} ", 16, text))
         left -= 16
-    took = f"{format_duration(row.left)} left" if row.left is not None else format_duration(row.seconds(now))
-    if left >= 9:
-        found.append(cell(took, 10 if left >= 10 else left, faint))
-        left -= min(left, 10)
+    took = f"{short_duration(row.left)} left" if row.left is not None else short_duration(row.seconds(now))
+    if left >= 6:
+        size = min(left, 12 if left >= 40 else 6)
+        found.append(cell(took if size > 6 else took.partition(" ")[0], size, faint))
+        left -= size
     metric = task.main_metric()
     value = task.metric(metric) if metric is not None else None
     if metric is not None and value is not None and left >= 8:
@@ -248,6 +248,19 @@ def _sweep_tail(sweep: LabSweep, width: int, colours: Palette, ground: str, more
         words.append(f"{failed} failed")
     styles = [palette.style(colours.text, ground, more), faint]
     return [*bar(parts, size, faint), *_words(words, max(0, width - size), styles)]
+
+
+def short_duration(seconds: float) -> str:
+    """Returns a duration in at most five characters: ``42s``, ``30m``, ``1h05``, ``2d3h``."""
+    whole = max(0, int(seconds))
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m"
+    if whole < 86400:
+        return f"{whole // 3600}h{whole % 3600 // 60:02}"
+    days, hours = whole // 86400, whole % 86400 // 3600
+    return f"{days}d{hours}h" if days < 10 else f"{days}d"
 
 
 def format_value(value: float) -> str:

@@ -148,7 +148,7 @@ class RunView:
     # --- fetching
 
     def _work(self, body: Coroutine[Any, Any, None]) -> None:
-        self._pane.run_worker(body, group="run", exclusive=True, exit_on_error=False)
+        self._pane.run_worker(body, group="run", exclusive=True)
 
     async def _fetch(self, tasks: list[LabTask]) -> None:
         tab, client = self._view.tab, self.client

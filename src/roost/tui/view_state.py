@@ -196,7 +196,7 @@ class ViewState:
 
 def label(task: LabTask) -> str:
     """Returns the short name of a task in a command line."""
-    return str(getattr(task.row, "label", "") or task.row.short)
+    return task.row.label
 
 
 def _quantity(metric: str) -> str:
@@ -210,7 +210,8 @@ def _usual_order(entry: ListEntry) -> tuple[int, float, float]:
     tasks = [entry.task] if entry.task is not None else list(entry.sweep.tasks if entry.sweep else ())
     states = {task.row.state for task in tasks}
     if states & set(_RUNNING_STATES):
-        return 0, min(task.row.started or task.row.submitted for task in tasks), 0.0
+        running = [task.row for task in tasks if task.row.state in _RUNNING_STATES]
+        return 0, min(row.started or row.submitted for row in running), 0.0
     if "pending" in states:
         waiting = [task for task in tasks if task.row.state == "pending"]
         place = min((task.position for task in waiting if task.position is not None), default=10**9)

@@ -291,6 +291,7 @@ def _row(
     requested_mb = need.memory_mb if expected is None else expected.mb
     return TaskRow(
         short=short[task.id],
+        label=task.label,
         num_cards=need.cards,
         cores=need.cores,
         host_memory_mb=need.host_memory_mb,

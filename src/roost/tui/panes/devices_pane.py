@@ -134,7 +134,9 @@ class DevicesPane(LineView):
             return colours.waiting
         if share.kind == "lease":
             return colours.marked
-        return colours.curves[sum(share.key.encode()) % len(colours.curves)]
+        task = self._lab.task(share.key) if self._lab is not None else None
+        number = int(task.row.label.rpartition("_")[2]) if task is not None else sum(share.key.encode())
+        return colours.curves[number % len(colours.curves)]
 
     def _note_line(self, note: str, width: int) -> Strip:
         return Strip([cell("", 7), cell(note, max(0, width - 7), palette.style(self.palette.waiting))])

@@ -16,7 +16,7 @@ from roost.tui.view_state import ViewState, label
 if TYPE_CHECKING:
     from roost.operations.live_lab.lab_state import LabTask
 
-_PANEL_WIDTH, _PANEL_HEIGHT = 46, 9
+_PANEL_WIDTH, _PANEL_HEIGHT, _LOW_HEIGHT = 46, 9, 6
 MOST_METRICS = 12
 
 
@@ -72,8 +72,10 @@ def _curve(task: LabTask, name: str, recorded: Mapping[str, Mapping[str, Curve]]
 def grid(count: int, width: int, height: int) -> tuple[int, int]:
     """Returns how many panels are beside and below each other; further ones are reached by scrolling."""
     beside = max(1, min(width // _PANEL_WIDTH, count))
-    below = max(1, min(height // _PANEL_HEIGHT, -(-count // beside)))
-    return beside, below
+    needed = -(-count // beside)
+    if needed * _LOW_HEIGHT <= height:
+        return beside, needed
+    return beside, max(1, height // _PANEL_HEIGHT)
 
 
 def lines(
