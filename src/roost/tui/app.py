@@ -28,6 +28,8 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.app import App, ComposeResult
 from textual.binding import BindingType
 from textual.containers import Container, Vertical
+from textual.events import Resize
+from textual.geometry import Size
 from textual.theme import Theme
 from textual.widgets import Label
 
@@ -305,12 +307,12 @@ class RoostClient(App[int]):
 
     def _arrange(self) -> None:
         found = layout.arrange(
-            *self.size, front=self.front, is_zoomed=self.is_zoomed, device_lines=max(3, self.devices.count())
+            *self._terminal_size, front=self.front, is_zoomed=self.is_zoomed, device_lines=max(3, self.devices.count())
         )
         for shape in ("small", "compact", "tall", "wide"):
             self.screen.set_class(found.shape == shape, shape)
         if found.shape == "small":
-            text = f"The terminal has {self.size.width}x{self.size.height};\nroost client needs {layout.MIN_COLUMNS}x{layout.MIN_ROWS}."
+            text = f"The terminal has {self._terminal_size.width}x{self._terminal_size.height};\nroost client needs {layout.MIN_COLUMNS}x{layout.MIN_ROWS}."
             self.query_one("#small", Label).update(text)
             return
         for pane in self._panes():
@@ -323,9 +325,12 @@ class RoostClient(App[int]):
         for pane in (self.server, self.analyzer):
             pane.styles.height = found.output_rows or None
 
-    def on_resize(self) -> None:
+    def on_resize(self, event: Resize) -> None:
         """Arranges the views anew."""
+        self._terminal_size = event.size
         self._arrange()
+
+    _terminal_size = Size(80, 24)
 
     def on_descendant_focus(self) -> None:
         """Brings the view with the focus to the front."""

@@ -94,7 +94,7 @@ def _title(
 def _x_axis(axis: Axis, inner: int, name: str, faint: object) -> list[Strip]:
     line, labels = ["─"] * inner, [" "] * inner
     free = 0
-    for tick in axis.ticks(max(2, inner // 14)):
+    for tick in axis.ticks(max(2, inner // 10)):
         column = min(inner - 1, max(0, int(axis.fraction(tick) * inner)))
         text = number_label(tick)
         begin = max(0, min(inner - len(text), column - len(text) // 2))

@@ -214,9 +214,10 @@ def _running(
         left -= size
     metric = task.main_metric()
     value = task.metric(metric) if metric is not None else None
-    if metric is not None and value is not None and left >= 8:
-        found.append(cell(f" {format_value(value)} ", 8, text))
-        left -= 8
+    if metric is not None and value is not None and left >= 6:
+        size = min(left, 8)
+        found.append(cell(format_value(value), size, text))
+        left -= size
         history = task.histories.get(metric)
         if history is not None and left >= 6:
             size = min(left, 16)

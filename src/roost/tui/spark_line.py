@@ -9,6 +9,8 @@ from rich.segment import Segment
 from rich.style import Style
 
 _LEVELS = "▁▂▃▄▅▆▇█"
+_FILLS = "█▓▒"
+"""Of the parts of a bar without colours."""
 
 
 def spark(
@@ -63,13 +65,14 @@ def bar(parts: Sequence[tuple[float, Style]], width: int, rest: Style) -> list[S
     found: list[Segment] = []
     begun = 0.0
     used = 0
-    for share, style in parts:
+    for number, (share, style) in enumerate(parts):
         begun += max(0.0, share) if math.isfinite(share) else 0.0
         end = min(width, int(begun * width + 1e-9))
         if end == used and share > 0 and used < width and len(parts) > 1:
             end = used + 1  # a small part is visible, too
         if end > used:
-            found.append(Segment("█" * (end - used), style))
+            fill = _FILLS[number % len(_FILLS)] if style.color is None else _FILLS[0]
+            found.append(Segment(fill * (end - used), style))
             used = end
     if used < width:
         found.append(Segment("░" * (width - used), rest))
