@@ -65,6 +65,7 @@ _SELECT_SECONDS = 0.12
 """A selection that stays so long is fetched: whoever runs through a list sends no requests."""
 _STRUCTURAL = ("TaskRowChange", "TaskRemoval", "SweepChange", "PendingOrder", "LabReset", "TaskFields")
 """Changes after which the list of tasks is made anew; others change its cells only."""
+_MAX_JOURNAL = 1000
 _ORDER = ("command", "tasks", "devices", "run", "server", "analyzer")
 
 
@@ -123,8 +124,8 @@ class RoostClient(App[int]):
         self.message = ""
         self._is_structural = self._has_paint = False
         self._painted = 0.0
-        self._cards_revision = self._journal_revision = -1
-        self._journal_shown = 0
+        self._cards_revision = -1
+        self._journal: list[str] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self.error: RoostError | None = None
         """Why the client ended by itself."""
@@ -198,6 +199,7 @@ class RoostClient(App[int]):
         self._is_structural |= not kinds.isdisjoint(_STRUCTURAL) or bool(self.view.filter or self.view.sort)
         changed = {one.id for one in changes if type(one).__name__ == "TaskMetrics"}  # type: ignore[union-attr]
         self.run_view.metrics_arrived(changed)
+        self._add_journal(changes)
         self.schedule_paint()
 
     def link_changed(self) -> None:
@@ -232,28 +234,30 @@ class RoostClient(App[int]):
             self.devices.show(self.lab)
             if lines != self.devices.count():
                 self._arrange()
-        self._show_journal(self.lab)
         self._show_status()
         if self.view.selected != before:
             self._selection_changed()
         self.run_view.paint()
 
-    def _show_journal(self, lab: LabState) -> None:
-        if self._journal_revision == lab.journal_revision:
-            return
-        self._journal_revision = lab.journal_revision
-        lines = list(lab.journal)
-        known = self._journal_lines
-        if lines[: len(known)] != known:
-            new = lines[len(lines) - next((n for n in range(len(lines) + 1) if known[-1:] == lines[-n - 1 : -n or None]), len(lines)) :]
-            if not lines:
-                self.server.clear()
-        else:
-            new = lines[len(known) :]
-        self._journal_lines = lines
-        self.server.write_lines(new)
-
-    _journal_lines: list[str] = []  # noqa: RUF012  - replaced, never changed
+    def _add_journal(self, changes: Sequence[LabChange]) -> None:
+        """Adds new lines of the journal to the server's output. After a lost connection the journal comes as a
+        whole: lines that are shown already are not shown again."""
+        is_whole = False
+        for change in changes:
+            kind = type(change).__name__
+            is_whole |= kind == "LabReset"
+            if kind != "JournalLines":
+                continue
+            lines = list(change.lines)  # type: ignore[union-attr]
+            if is_whole and lines[: len(self._journal)] == self._journal:
+                new = lines[len(self._journal) :]
+            else:
+                new = lines
+                if change.cleared:  # type: ignore[union-attr]
+                    self.server.clear()
+            whole = is_whole or change.cleared  # type: ignore[union-attr]
+            self._journal = (lines if whole else [*self._journal, *new])[-_MAX_JOURNAL:]
+            self.server.write_lines(new)
 
     def _tidy(self) -> None:
         if self.lab is not None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from itertools import islice
 
 from rich.segment import Segment
+from textual.events import Key
 from textual.strip import Strip
 
 from roost.tui import palette, styled_text
@@ -156,3 +157,16 @@ class OutputPane(LineView):
         self.top = max(0, target - self.visible_rows // 2)
         self.lines_changed()
         return True
+
+    def key_n(self, event: Key) -> None:
+        """Goes on with a search, towards older lines."""
+        self._go_on(event, backwards=True)
+
+    def key_upper_n(self, event: Key) -> None:
+        """Goes on with a search, towards newer lines."""
+        self._go_on(event, backwards=False)
+
+    def _go_on(self, event: Key, *, backwards: bool) -> None:
+        if self.search:  # otherwise the key is another one's
+            event.stop()
+            self.find(self.search, backwards=backwards)
