@@ -165,6 +165,7 @@ class RoostClient(App[int]):
         for keys, action, text in key_table.bindings(is_read_only=self.is_read_only):
             self.bind(keys, action, description=text, show=False)
         self.bind("ctrl+c", "interrupt", show=False)
+        self.bind("ctrl+z", "suspend_process", show=False)
         if self._has_link:
             for number in (signal.SIGTERM, signal.SIGHUP):
                 self._loop.add_signal_handler(number, self.exit, 128 + number)

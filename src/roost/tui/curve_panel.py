@@ -46,6 +46,7 @@ def draw(
 ) -> list[Strip]:
     """Returns the lines of a panel: title with the newest values, curves, axis, its labels."""
     inner, rows = width - _LABEL - 1, height - 3
+    logarithmic = logarithmic and any(0 < y < math.inf for curve in panel.curves for y in curve.y)
     curves = [_finite(curve, logarithmic=logarithmic) for curve in panel.curves]
     x_axis = Axis.around([x for curve in curves for x in (*curve.x[:1], *curve.x[-1:])])
     y_axis = Axis.around([y for curve in curves for y in curve.y], logarithmic=logarithmic)

@@ -265,6 +265,6 @@ def short_duration(seconds: float) -> str:
 
 
 def format_value(value: float) -> str:
-    """Returns a metric's value in at most seven characters."""
+    """Returns a metric's value in a few characters: seven, or nine of one with a long exponent."""
     text = f"{value:.4g}"
     return text if len(text) <= 7 else f"{value:.1e}".replace("e+0", "e").replace("e-0", "e-")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from rich.segment import Segment
+from rich.style import Style
 from textual import events
 from textual.geometry import Region
 from textual.strip import Strip
@@ -32,6 +34,7 @@ class LineView(Widget, can_focus=True):
         self.is_following = False
         """Whether the last line stays visible when lines are added."""
         self._shown: list[Strip] = []
+        self._ground = Style()
 
     # --- what a pane overrides
 
@@ -80,12 +83,13 @@ class LineView(Widget, can_focus=True):
         if len(self._shown) != self.size.height:
             self._shown = self._draw()
         if y >= len(self._shown):
-            return Strip.blank(self.size.width, self.rich_style)
+            return Strip.blank(self.size.width, self._ground)
         strip = self._shown[y]
-        return strip.adjust_cell_length(self.size.width, self.rich_style).apply_style(self.rich_style)
+        return strip.adjust_cell_length(self.size.width, self._ground).apply_style(self._ground)
 
     def _draw(self) -> list[Strip]:
         width, height = self.size
+        self._ground = self.rich_style  # once: it is computed from all ancestors
         found = self.header(width)
         count, rows = self.count(), max(0, height - len(found))
         last = max(0, count - rows)
@@ -95,7 +99,7 @@ class LineView(Widget, can_focus=True):
             lines = text.splitlines()
             found += [Strip.blank(width)] * max(0, (rows - len(lines)) // 2)
             dim = palette.style(self.palette.faint, attributes="" if self.palette.faint else "d")
-            found += [Strip([palette_segment(one.center(width), dim)]) for one in lines]
+            found += [Strip([Segment(one.center(width), dim)]) for one in lines]
         found += [self.line(index, width) for index in shown]
         self._set_position(count, rows)
         return [one.crop(0, width) for one in found[:height]] + [Strip.blank(width)] * (height - len(found))
@@ -176,9 +180,3 @@ class LineView(Widget, can_focus=True):
         self._shown = []
         self.refresh()
 
-
-def palette_segment(text, style):  # type: ignore[no-untyped-def]
-    """Returns a segment."""
-    from rich.segment import Segment
-
-    return Segment(text, style)

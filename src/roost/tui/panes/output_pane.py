@@ -30,9 +30,6 @@ class OutputPane(LineView):
         self._open = ""
         """The last line, which has no end yet."""
         self._empty = empty
-        self._wrapped: list[Strip] = []
-        self._wrapped_key: tuple[object, ...] = ()
-        self._dropped = 0
         self.search = ""
         """What is searched; lines that have it are highlighted."""
         self.is_following = True
@@ -54,7 +51,6 @@ class OutputPane(LineView):
         """Removes all lines."""
         self._lines.clear()
         self._open, self.is_following = "", True
-        self._dropped += 1
         self.lines_changed()
 
     def write(self, text: str) -> None:
@@ -66,10 +62,7 @@ class OutputPane(LineView):
 
     def write_lines(self, lines: Iterable[str]) -> None:
         """Adds whole lines."""
-        before = len(self._lines)
-        new = list(lines)
-        self._lines.extend(new)
-        self._dropped += max(0, before + len(new) - MAX_LINES)
+        self._lines.extend(lines)
         self.lines_changed()
 
     def text(self) -> str:
@@ -88,6 +81,7 @@ class OutputPane(LineView):
         width, height = self.size
         if not self.count():
             return super()._draw()
+        self._ground = self.rich_style
         found: list[Strip] = []
         newest = reversed(self._lines)
         sources = ([self._open] if self._open else []) + list(islice(newest, height))
