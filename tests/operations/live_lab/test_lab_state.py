@@ -42,7 +42,7 @@ def progress(id: str, step: int, total: int = 100) -> lab_change.TaskProgress:
 
 
 def points(id: str, name: str, *found: tuple[int, float], **changes: Any) -> lab_change.TaskMetrics:
-    return lab_change.TaskMetrics(id=id, step=found[-1][0], points={name: list(found)}, **changes)
+    return lab_change.TaskMetrics(id=id, points={name: list(found)}, **changes)
 
 
 def devices(**changes: Any) -> lab_change.CardsChange:
@@ -62,7 +62,7 @@ def sample(at: float, utilization: float | None, memory_mb: float | None = None)
     card = lab_change.CardReading(
         id=CARD, utilization=utilization, memory_mb=memory_mb, power=None, temperature=None
     )
-    host = lab_change.HostReading(cpu=10.0, memory_mb=50.0)
+    host = lab_change.HostReading(cpu=10.0, memory_mb=50.0, load=1.0)
     return lab_change.CardSamples(at=at, cards=[card], host=host)
 
 

@@ -198,6 +198,22 @@ class QueueStore(history.QueueHistory):
         with self._read_transaction() as connection:
             return task_lookup.unique_prefixes(connection, ids)
 
+    def all_ids(self) -> list[str]:
+        """Returns the ids of all tasks and sweeps, sorted (`task_lookup.unique_prefix`)."""
+        with self._read_transaction() as connection:
+            return task_lookup.all_ids(connection)
+
+    def data_version(self) -> int:
+        """Returns a number that differs after another process has changed the queue; it costs no read of a
+        table."""
+        with database.translate_errors(self.path):
+            return int(self._connection.execute("PRAGMA data_version").fetchone()[0])
+
+    def wait_reasons(self) -> dict[str, str]:
+        """Returns the reasons of the pending tasks, by id; a change of them is no event."""
+        with self._read_transaction() as connection:
+            return dict(connection.execute("SELECT id, reason FROM task WHERE state = ?", (PENDING,)))
+
     def states(self, ids: Sequence[str]) -> dict[str, str]:
         """Returns the state of each of these tasks; a task that is not in the queue is left out."""
         found: dict[str, str] = {}

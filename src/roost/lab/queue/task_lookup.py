@@ -128,18 +128,29 @@ def _sweeps_by_common_name(connection: sqlite3.Connection, typed: str) -> list[s
 def unique_prefixes(connection: sqlite3.Connection, ids: Iterable[str]) -> dict[str, str]:
     """Returns the shortest beginning of each id (of tasks and sweeps) that no other id has, with at least
     `MIN_PREFIX_LENGTH` characters."""
-    sql = "SELECT id FROM task UNION SELECT sweep FROM task WHERE sweep IS NOT NULL ORDER BY 1"
-    known = [id for (id,) in connection.execute(sql)]
-    found = {}
-    for id in ids:
-        place = bisect_left(known, id)
-        before, after = known[place - 1] if place else "", known[place + 1 : place + 2]
-        length = MIN_PREFIX_LENGTH
-        for other in (before, *after):
-            while length < len(id) and other.startswith(id[:length]):
-                length += 1
-        found[id] = id[:length]
-    return found
+    known = all_ids(connection)
+    return {id: unique_prefix(known, id) for id in ids}
+
+
+def all_ids(connection: sqlite3.Connection) -> list[str]:
+    """Returns the ids of all tasks and sweeps, sorted."""
+    # Each from its index, without rows of the table; a UNION would sort them again.
+    ids = [id for (id,) in connection.execute("SELECT id FROM task ORDER BY id")]
+    sql = "SELECT DISTINCT sweep FROM task WHERE sweep IS NOT NULL ORDER BY sweep"
+    sweeps = [id for (id,) in connection.execute(sql)]
+    return sorted({*ids, *sweeps}) if sweeps else ids
+
+
+def unique_prefix(known: Sequence[str], id: str) -> str:
+    """Returns the shortest beginning of an id that no other of the known ones has, which are sorted and
+    include it; as `unique_prefixes`."""
+    place = bisect_left(known, id)
+    before, after = known[place - 1] if place else "", known[place + 1 : place + 2]
+    length = MIN_PREFIX_LENGTH
+    for other in (before, *after):
+        while length < len(id) and other.startswith(id[:length]):
+            length += 1
+    return id[:length]
 
 
 def require_unended(task: Task, typed: str | None = None) -> None:

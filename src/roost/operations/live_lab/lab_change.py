@@ -12,9 +12,10 @@ import msgspec
 from roost.operations.devices.devices import DeviceList
 from roost.operations.queue.list_tasks import TaskRow
 
-MetricPoint = tuple[int, float]
-"""A step and the value there."""
+MetricPoint = tuple[int, float | None]
+"""A step and the value there; None for one that is not a finite number."""
 SettingValue = str | float | int | bool | None
+"""A number that is not finite is a text."""
 
 
 class LabReset(msgspec.Struct, frozen=True, tag="reset"):
@@ -90,8 +91,6 @@ class TaskMetrics(msgspec.Struct, frozen=True, kw_only=True, tag="metrics"):
     """New values of the metrics of a running task."""
 
     id: str
-    step: int
-    """The newest step with a value."""
     points: dict[str, list[MetricPoint]]
     """The new points of each metric, the oldest first. Where there are many, some are left out, never the
     newest."""
@@ -105,8 +104,9 @@ class TaskFields(msgspec.Struct, frozen=True, kw_only=True, tag="fields"):
     id: str
     settings: dict[str, list[SettingValue]]
     """By dotted name; the elements of a list share one name."""
-    metrics: dict[str, float]
-    """The newest value of each metric, those recorded long ago included. A point is newer."""
+    metrics: dict[str, float | None]
+    """The newest value of each metric, those recorded long ago included; None for one that is not a finite
+    number. A point is newer."""
 
 
 class CardsChange(msgspec.Struct, frozen=True, tag="cards"):
@@ -136,6 +136,8 @@ class HostReading(msgspec.Struct, frozen=True, kw_only=True):
     """Per cent of all cores."""
     memory_mb: float | None
     """Used memory."""
+    load: float | None
+    """How many processes computed or waited for a core, on average over a minute."""
 
 
 class CardSamples(msgspec.Struct, frozen=True, kw_only=True, tag="samples"):

@@ -12,9 +12,11 @@ The full-screen client and each other reader of `follow_lab` applies the changes
 
 from __future__ import annotations
 
+import math
 import time
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -22,14 +24,25 @@ import msgspec
 from roost.lab.queue.task import ENDED, PENDING
 from roost.operations.devices.devices import CardStatus, DeviceList
 from roost.operations.devices.host_status import HostStatus
-from roost.operations.live_lab import lab_change, task_filter
+from roost.operations.live_lab import task_filter
 from roost.operations.live_lab.lab_change import (
+    CardReading,
     CardSamples,
+    CardsChange,
+    ExpectedStarts,
     HostReading,
+    JournalLines,
     LabChange,
+    LabReset,
     LabSummary,
+    PendingOrder,
     SettingValue,
+    SweepChange,
+    TaskFields,
+    TaskMetrics,
     TaskProgress,
+    TaskRemoval,
+    TaskRowChange,
 )
 from roost.operations.live_lab.value_history import MetricHistory, SampleHistory
 from roost.operations.queue.list_tasks import Sweep, TaskRow
@@ -59,7 +72,8 @@ class LabTask:
         """Of each metric with points, in the order of their first."""
         self.settings: Mapping[str, list[SettingValue]] = {}
         """By dotted name; empty as long as they were not received."""
-        self._recorded: Mapping[str, float] = {}
+        self.recorded: Mapping[str, float] = {}
+        """The newest value of each metric when the settings were read; a point is newer."""
 
     @property
     def id(self) -> str:
@@ -68,7 +82,7 @@ class LabTask:
 
     def metrics(self) -> dict[str, float]:
         """Returns the newest value of each metric."""
-        found = dict(self._recorded)
+        found = dict(self.recorded)
         for name, history in self.histories.items():
             if (value := history.newest) is not None:
                 found[name] = value
@@ -78,11 +92,11 @@ class LabTask:
         """Returns the newest value of a metric; None if there is none."""
         history = self.histories.get(name)
         newest = None if history is None else history.newest
-        return self._recorded.get(name) if newest is None else newest
+        return self.recorded.get(name) if newest is None else newest
 
     def metric_names(self) -> list[str]:
         """Returns the names of the metrics, those with points first."""
-        return [*self.histories, *(name for name in self._recorded if name not in self.histories)]
+        return [*self.histories, *(name for name in self.recorded if name not in self.histories)]
 
     def main_metric(self) -> str | None:
         """Returns the name of the metric that a list shows: the one by which the best checkpoint is chosen,
@@ -118,18 +132,31 @@ class LabTask:
             self.row, step=progress.step, total_steps=progress.total_steps, left=progress.left
         )
 
-    def add_points(self, change: lab_change.TaskMetrics) -> None:
+    def add_points(self, change: TaskMetrics) -> None:
         """Adds points to the histories."""
         if change.void_after is not None:
             for history in self.histories.values():
                 history.void_after(change.void_after)
         for name, points in change.points.items():
             if name in self.histories or len(self.histories) < MAX_METRICS:
-                self.histories.setdefault(name, MetricHistory()).add(points)
+                self.histories.setdefault(name, MetricHistory()).add(
+                    (step, as_float(value)) for step, value in points
+                )
 
-    def set_fields(self, change: lab_change.TaskFields) -> None:
+    def set_fields(self, change: TaskFields) -> None:
         """Replaces the settings and the recorded values of the metrics."""
-        self.settings, self._recorded = change.settings, change.metrics
+        self.settings = change.settings
+        self.recorded = {name: as_float(value) for name, value in change.metrics.items()}
+
+
+def as_float(value: float | None) -> float:
+    """Returns a value of a change; NaN for None."""
+    return math.nan if value is None else value
+
+
+def as_json(value: float) -> float | None:
+    """Returns a value for a change; None if it is not a finite number."""
+    return value if math.isfinite(value) else None
 
 
 class LabSweep:
@@ -197,7 +224,21 @@ class LabCard:
             *(CardShare("process", str(one.pid), one.mb) for one in status.processes),
         ]
 
-    def add_sample(self, at: float, sample: lab_change.CardReading) -> None:
+    def reading(self, at: float) -> CardReading | None:
+        """Returns the sample of a time that `add_sample` has added; None: there is none."""
+        times = self.utilization.times
+        place = bisect_left(times, at)
+        if place == len(times) or times[place] != at:
+            return None
+        return CardReading(
+            id=self.id,
+            utilization=self.utilization.values[place],
+            memory_mb=self.memory_mb.values[place],
+            power=self.power.values[place],
+            temperature=self.temperature.values[place],
+        )
+
+    def add_sample(self, at: float, sample: CardReading) -> None:
         """Adds a sample to the histories and to the status."""
         self.utilization.add(at, sample.utilization)
         self.memory_mb.add(at, sample.memory_mb)
@@ -206,7 +247,7 @@ class LabCard:
         self.status = with_sample(self.status, sample)
 
 
-def with_sample(status: CardStatus, sample: lab_change.CardReading) -> CardStatus:
+def with_sample(status: CardStatus, sample: CardReading) -> CardStatus:
     """Returns the status of a card with the values of a sample; those that were not measured stay."""
     used, utilization, temperature = sample.memory_mb, sample.utilization, sample.temperature
     return msgspec.structs.replace(
@@ -215,6 +256,15 @@ def with_sample(status: CardStatus, sample: lab_change.CardReading) -> CardStatu
         utilization=status.utilization if utilization is None else round(utilization),
         temperature=status.temperature if temperature is None else round(temperature),
         power=status.power if sample.power is None else sample.power,
+    )
+
+
+def _with_reading(host: HostStatus, reading: HostReading) -> HostStatus:
+    used, load = reading.memory_mb, reading.load
+    return msgspec.structs.replace(
+        host,
+        memory_used_mb=host.memory_used_mb if used is None else round(used),
+        busy_cores=host.busy_cores if load is None else load,
     )
 
 
@@ -234,7 +284,7 @@ class LabState:
         """Whether the whole state has been received."""
         self.summary = LabSummary(daemon=None, counts={})
         self.devices: DeviceList | None = None
-        """The rules of the lab, and the cards without histories; None: not received."""
+        """The rules of the lab, its host, and the cards without their samples; None: not received."""
         self.host_cpu, self.host_memory_mb = SampleHistory(), SampleHistory()
         self.cards_trouble = ""
         """Why there are no samples of the cards; empty: there are, or the machine has no cards."""
@@ -242,7 +292,7 @@ class LabState:
         self._tasks: dict[str, LabTask] = {}
         self._order: tuple[str, ...] = ()
         self._is_order_old = False
-        self._sweeps: dict[str, lab_change.SweepChange] = {}
+        self._sweeps: dict[str, SweepChange] = {}
         self._cards: dict[str, LabCard] = {}
 
     # --- changes
@@ -257,44 +307,44 @@ class LabState:
         """Applies one change. A change about a task or card that is not known is ignored."""
         self.revision += 1
         match change:
-            case lab_change.TaskProgress():
+            case TaskProgress():
                 if (task := self._tasks.get(change.id)) is not None:
                     task.set_progress(change)
-            case lab_change.TaskMetrics():
+            case TaskMetrics():
                 if (task := self._tasks.get(change.id)) is not None:
                     task.add_points(change)
-            case lab_change.CardSamples():
+            case CardSamples():
                 self._add_samples(change)
-            case lab_change.TaskRowChange():
+            case TaskRowChange():
                 self._set_row(change.row)
-            case lab_change.TaskFields():
+            case TaskFields():
                 if (task := self._tasks.get(change.id)) is not None:
                     task.set_fields(change)
-            case lab_change.TaskRemoval():
+            case TaskRemoval():
                 self._tasks.pop(change.id, None)
-            case lab_change.PendingOrder():
+            case PendingOrder():
                 self._order, self._is_order_old = change.ids, True
-            case lab_change.ExpectedStarts():
+            case ExpectedStarts():
                 for task in self._tasks.values():
                     task.expected_start = change.times.get(task.id)
-            case lab_change.SweepChange():
+            case SweepChange():
                 self._sweeps[change.id] = change
-            case lab_change.CardsChange():
+            case CardsChange():
                 self._set_devices(change.devices)
-            case lab_change.JournalLines():
+            case JournalLines():
                 if change.cleared:
                     self.journal.clear()
                 self.journal.extend(change.lines)
-            case lab_change.LabSummary():
+            case LabSummary():
                 self.summary = change
-            case lab_change.LabReset():
+            case LabReset():
                 self._clear()
         self._count_revision(change)
 
     def _count_revision(self, change: LabChange) -> None:
-        is_reset = isinstance(change, lab_change.LabReset)
-        is_cards = isinstance(change, lab_change.CardsChange | CardSamples)
-        is_journal = isinstance(change, lab_change.JournalLines)
+        is_reset = isinstance(change, LabReset)
+        is_cards = isinstance(change, CardsChange | CardSamples)
+        is_journal = isinstance(change, JournalLines)
         self.cards_revision += is_reset or is_cards
         self.journal_revision += is_reset or is_journal
         self.tasks_revision += not (is_cards or is_journal)
@@ -325,11 +375,12 @@ class LabState:
         for sample in change.cards:
             if (card := self._cards.get(sample.id)) is not None:
                 card.add_sample(change.at, sample)
-        self._add_host(change.at, change.host)
-
-    def _add_host(self, at: float, sample: HostReading) -> None:
-        self.host_cpu.add(at, sample.cpu)
-        self.host_memory_mb.add(at, sample.memory_mb)
+        self.host_cpu.add(change.at, change.host.cpu)
+        self.host_memory_mb.add(change.at, change.host.memory_mb)
+        if self.devices is not None:
+            self.devices = msgspec.structs.replace(
+                self.devices, host=_with_reading(self.devices.host, change.host)
+            )
 
     # --- reading
 
@@ -341,6 +392,17 @@ class LabState:
     def host(self) -> HostStatus | None:
         """The cores and the memory of the host; None: not received."""
         return None if self.devices is None else self.devices.host
+
+    def device_list(self) -> DeviceList | None:
+        """Returns the cards and the host with their newest samples, as `roost devices` lists them; None: not
+        received."""
+        if self.devices is None:
+            return None
+        return msgspec.structs.replace(self.devices, cards=[card.status for card in self._cards.values()])
+
+    def card_numbers(self) -> dict[str, int]:
+        """Returns the numbers of the cards, by id."""
+        return {card.id: card.status.number for card in self._cards.values()}
 
     def task(self, id: str) -> LabTask | None:
         """Returns a task by its id; None: it is not shown."""
@@ -424,3 +486,39 @@ class LabState:
             task_in_order = self._tasks.get(id)
             if task_in_order is not None and task_in_order.row.state == PENDING:
                 task_in_order.position, place = place, place + 1
+
+    # --- the whole state as changes
+
+    def snapshot(self) -> list[LabChange]:
+        """Returns changes that give another `LabState` this state, with the histories."""
+        tasks = list(self._tasks.values())
+        expected = {task.id: task.expected_start for task in tasks if task.expected_start is not None}
+        found: list[LabChange] = [LabReset(), self.summary]
+        if (devices := self.device_list()) is not None:
+            found.append(CardsChange(devices))
+            found += self._past_samples()
+        found += self._sweeps.values()
+        for task in tasks:
+            found.append(TaskRowChange(task.row))
+            if task.settings or task.recorded:
+                metrics = {name: as_json(value) for name, value in task.recorded.items()}
+                found.append(TaskFields(id=task.id, settings=dict(task.settings), metrics=metrics))
+            if task.progress is not None:
+                found.append(task.progress)
+            if points := {name: history.points() for name, history in task.histories.items()}:
+                found.append(TaskMetrics(id=task.id, points=points))
+        found.append(PendingOrder(ids=self._order))
+        found.append(ExpectedStarts(times=expected))
+        found.append(JournalLines(lines=list(self.journal)))
+        return found
+
+    def _past_samples(self) -> Iterator[CardSamples]:
+        for place, at in enumerate(self.host_cpu.times):
+            cards = [card.reading(at) for card in self._cards.values()]
+            host = HostReading(
+                cpu=self.host_cpu.values[place],
+                memory_mb=self.host_memory_mb.values[place],
+                load=None if self.host is None else self.host.busy_cores,
+            )
+            known = [one for one in cards if one is not None]
+            yield CardSamples(at=at, cards=known, host=host, trouble=self.cards_trouble)

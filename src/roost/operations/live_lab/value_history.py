@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable
+from itertools import pairwise
 
 MAX_POINTS = 128
 """Of a metric: more than a spark-line has characters."""
@@ -31,9 +33,20 @@ class MetricHistory:
         """The newest value; None without values."""
         return self.values[-1] if self.values else None
 
+    def points(self) -> list[tuple[int, float | None]]:
+        """Returns the points; None for a value that is not a finite number."""
+        pairs = zip(self.steps, self.values, strict=True)
+        return [(step, value if math.isfinite(value) else None) for step, value in pairs]
+
     def add(self, points: Iterable[tuple[int, float]]) -> None:
         """Adds points, the oldest first. One of the newest step replaces its value, an older one is
         ignored."""
+        if not self.steps:  # as of a snapshot, whose points are many and in order
+            found = list(points)
+            if len(found) <= MAX_POINTS and all(one[0] < other[0] for one, other in pairwise(found)):
+                self.steps, self.values = [step for step, _ in found], [value for _, value in found]
+                return
+            points = found
         for step, value in points:
             if self.steps and step <= self.steps[-1]:
                 if step == self.steps[-1]:

@@ -1,0 +1,204 @@
+"""What it costs to look at the lab all day.
+
+    python bench/client.py [--only observer] [--running 200] [--pending 1000] [--ended 10000] [--polls 100]
+
+observer: milliseconds for the first poll of `LabObserver` (everything) and for each later one, while all
+    running tasks publish progress ten times a second and record a row of five metrics every second; CPU time
+    per second at ten polls a second; and what a subscriber spends on the changes: decoding and applying them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from roost.devices.resource_request import ResourceRequest
+from roost.lab.queue.queue_store import QueueStore
+from roost.lab.queue.task import PENDING, RUNNING, SUCCEEDED, Task, new_id
+from roost.operations import lab
+from roost.operations.live_lab.lab_change import LabChange
+from roost.operations.live_lab.lab_observer import POLL_SECONDS, LabObserver
+from roost.operations.live_lab.lab_state import LabState
+from roost.package.live_progress import ProgressFile
+from roost.package.records import RecordsWriter
+
+_CARDS, _PER_CARD = 8, 25
+_STEP_SECONDS, _STEPS_PER_ROW, _TOTAL_STEPS = 0.1, 10, 100_000
+_SETTINGS = {
+    "runner": "Model/Runner.py:Runner", "dataset": "Dataset/Dataset.py:Dataset", "seed": 0, "max_epochs": 5,
+    "data": {"batch_size": 64, "num_workers": "auto", "valid": {"batch_size": 256}},
+    "optimizers": {"main": {"class": "torch.optim.AdamW", "lr": 1e-3, "weight_decay": 0.01, "params": "*"}},
+    "checkpoint": {"every": "1ep", "best": [{"monitor": "valid/accuracy", "mode": "max", "top_k": 1}]},
+    "model": {"width": 512, "layers": [64, 128, 256, 512], "dropout": 0.1, "activation": "gelu"},
+}  # fmt: skip
+
+
+class Trainings:
+    """Running tasks that publish progress and record rows, from one thread."""
+
+    def __init__(self, tasks: list[Task]) -> None:
+        self._progress, self._records = [], []
+        for task in tasks:
+            package = Path(task.package)
+            (package / "records").mkdir()
+            self._progress.append(ProgressFile(package / "progress"))
+            self._records.append(RecordsWriter(package / "records" / "1.jsonl", session=1, start_step=0))
+        self._step = 0
+        for _ in range(200):
+            self.advance()
+
+    def advance(self) -> None:
+        """Takes one step in all of them."""
+        self._step = step = self._step + 1
+        part = step / _TOTAL_STEPS
+        for progress in self._progress:
+            progress.publish(step, 1, step, 1, _TOTAL_STEPS, 1000, step * 64, step * 0.1, 640.0, part)
+        if step % _STEPS_PER_ROW == 0:
+            row = {
+                "train/loss": 1 / step, "train/lr": 1e-3, "train/grad_norm": 1.0, "valid/loss": 2 / step,
+                "valid/accuracy": 1 - 1 / step,
+            }  # fmt: skip
+            for records in self._records:
+                records.row(step, 1, row)
+
+
+def make_tasks(folder: Path, running: int, pending: int, ended: int) -> list[Task]:
+    """Returns the tasks of a lab, whose packages exist unless they have ended."""
+    tasks = []
+    begin = time.time() - running - pending - ended
+    for number in range(ended + running + pending):
+        state = SUCCEEDED if number < ended else RUNNING if number < ended + running else PENDING
+        at = begin + number
+        given: dict[str, Any] = {}
+        if state != PENDING:
+            given = {"started": at + 1, "attempt": 1, "session": 1}
+        if state == SUCCEEDED:
+            given |= {"ended": at + 60, "exit_code": 0}
+        if state == RUNNING:
+            card = f"GPU-sim-{(number - ended) % _CARDS:04d}"
+            given |= {"cards": (card,), "reserved_mb": 3000}
+        package = folder / f"run_{number:05d}"
+        if state != SUCCEEDED:
+            (package / "sessions").mkdir(parents=True)
+            (package / "request.json").write_text("{}")
+            (package / "args.json").write_bytes(msgspec.json.encode({**_SETTINGS, "seed": number}))
+        tasks.append(
+            Task(
+                id=new_id(at), name=package.name, package=str(package), user="ada", state=state,
+                submitted=at, need=ResourceRequest(cards=1, memory_mb=3000), plan={}, **given,
+            )
+        )  # fmt: skip
+    return tasks
+
+
+@contextmanager
+def temporary_lab() -> Iterator[Path]:
+    """Creates a lab in a temporary folder."""
+    with tempfile.TemporaryDirectory() as name:
+        simulated = f"sim:{_CARDS}x80GB"
+        os.environ |= {"ROOST_STATE": name, "ROOST_LEASES": f"{name}/leases", "ROOST_DEVICES": simulated}
+        yield Path(name)
+
+
+def measure_observer(running: int, pending: int, ended: int, polls: int) -> None:
+    """Prints what the observer and a subscriber cost."""
+    with temporary_lab() as folder:
+        tasks = make_tasks(folder / "runs", running, pending, ended)
+        with lab.open_queue() as store:
+            store.restore(tasks)
+        trainings = Trainings([task for task in tasks if task.state == RUNNING])
+        has_ended = threading.Event()
+
+        def train() -> None:
+            while not has_ended.wait(_STEP_SECONDS):
+                trainings.advance()
+
+        observer, state = LabObserver(), LabState()
+        try:
+            begin, cpu_begin = time.perf_counter(), time.thread_time()
+            first = observer.poll()
+            first_ms, first_cpu_ms = (
+                (time.perf_counter() - begin) * 1e3,
+                (time.thread_time() - cpu_begin) * 1e3,
+            )
+            begin = time.perf_counter()
+            encoded = msgspec.json.encode(first)
+            print(
+                f"first poll: {first_ms:.1f} ms ({first_cpu_ms:.1f} ms of CPU time), {len(first)} changes, {len(encoded) / 1e3:.0f} kB, "
+                f"encoded in {(time.perf_counter() - begin) * 1e3:.1f} ms"
+            )
+            state.apply_all(first)
+            threading.Thread(target=train, daemon=True).start()
+            _measure_polls(observer, state, store_folder=folder, polls=polls)
+            begin = time.thread_time()
+            snapshot = state.snapshot()
+            encoded = msgspec.json.encode(snapshot)
+            encoded_ms = (time.thread_time() - begin) * 1e3
+            begin = time.thread_time()
+            LabState().apply_all(msgspec.json.decode(encoded, type=list[LabChange]))
+            print(
+                f"snapshot for a later subscriber (CPU time): {encoded_ms:.1f} ms, {len(encoded) / 1e3:.0f} kB, decoded "
+                f"and applied in {(time.thread_time() - begin) * 1e3:.1f} ms"
+            )
+        finally:
+            has_ended.set()
+            observer.close()
+
+
+def _measure_polls(observer: LabObserver, state: LabState, *, store_folder: Path, polls: int) -> None:
+    """Polls at the usual pace until all settings are read, and then so many times more."""
+    decoder = msgspec.json.Decoder(list[LabChange])
+    while any(not task.settings for task in state.all_tasks() if task.row.state != SUCCEEDED):
+        state.apply_all(observer.poll())
+        time.sleep(POLL_SECONDS)
+    seconds, client_seconds, sizes = [], [], []
+    begin = time.perf_counter()
+    for _ in range(polls):
+        poll_begin = time.thread_time()
+        changes = observer.poll()
+        seconds.append(time.thread_time() - poll_begin)
+        encoded = msgspec.json.encode(changes)
+        sizes.append(len(encoded))
+        apply_begin = time.thread_time()
+        state.apply_all(decoder.decode(encoded))
+        client_seconds.append(time.thread_time() - apply_begin)
+        time.sleep(POLL_SECONDS)
+    wall = time.perf_counter() - begin
+    print(
+        f"later polls (CPU time): median {statistics.median(seconds) * 1e3:.2f} ms, mean "
+        f"{statistics.mean(seconds) * 1e3:.2f} ms, most {max(seconds) * 1e3:.1f} ms; "
+        f"{sum(seconds) / wall:.1%} of a core; {sum(sizes) / wall / 1e3:.0f} kB/s"
+    )
+    print(f"a subscriber decodes and applies them with {sum(client_seconds) / wall:.2%} of a core")
+    with QueueStore.open() as store:
+        task = store.tasks(states=[PENDING], oldest=1)[0]
+        store.change(task.id, priority=1)
+    begin = time.perf_counter()
+    changes = observer.poll()
+    print(f"a poll after one change: {(time.perf_counter() - begin) * 1e3:.1f} ms, {len(changes)} changes")
+    state.apply_all(changes)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--only", choices=["observer"])
+    parser.add_argument("--running", type=int, default=200)
+    parser.add_argument("--pending", type=int, default=1000)
+    parser.add_argument("--ended", type=int, default=10_000)
+    parser.add_argument("--polls", type=int, default=100)
+    given = parser.parse_args()
+    measure_observer(given.running, given.pending, given.ended, given.polls)
+
+
+if __name__ == "__main__":
+    main()
