@@ -139,8 +139,16 @@ def _run(
     return value
 
 
-def load_package(package: PackageFolder, request: AnalysisRequest) -> AnalyzedPackage:
+def load_package(
+    package: PackageFolder, request: AnalysisRequest, *, before: AnalyzedPackage | None = None
+) -> AnalyzedPackage:
     """Loads a package according to its kind, and prints notes. The working folder must be the package.
+
+    Args:
+        package: The package.
+        request: What to load.
+        before: The same package with another checkpoint; its data are used again, if the kind of the package
+            allows that.
 
     Raises:
         RoostError: The package cannot be loaded.
@@ -152,7 +160,8 @@ def load_package(package: PackageFolder, request: AnalysisRequest) -> AnalyzedPa
         trained = load_trained(package, **given)
         _print(trained.notes)
         return ProjectAnalysis(package, trained)
-    loaded = load_experiment(package, **request._asdict())
+    kept = before._loaded if isinstance(before, AnalysisSession) else None
+    loaded = load_experiment(package, **request._asdict(), before=kept)
     _print(loaded.notes)
     return AnalysisSession(package, loaded)
 

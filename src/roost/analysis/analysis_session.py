@@ -120,7 +120,7 @@ class AnalysisSession(AnalyzedPackage):
         self.model: Runner = loaded.runner
         self.dataset: Dataset = loaded.dataset
         self.data: Data = loaded.data
-        self._settings = loaded.settings
+        self._loaded = loaded
 
     @functools.cached_property
     def log(self) -> Mapping[str, tuple[list[int], list[float]]]:
@@ -148,5 +148,5 @@ class AnalysisSession(AnalyzedPackage):
         if split not in sets:
             fix = f"{did_you_mean(split, sets)}name one of: {', '.join(sets)}"
             raise NotFound("there is no such set", setting="batches(split)", received=split, fix=fix)
-        loader = data_loaders.evaluation_loader(self.data, self._settings, split, device=self.device)
+        loader = data_loaders.evaluation_loader(self.data, self._loaded.settings, split, device=self.device)
         return (self.runner.to_device(batch.value) for batch in loader.once() if batch.num_samples)

@@ -468,12 +468,12 @@ def _take_value(verb: Verb, option: VerbParameter, rest: list[Word]) -> Any:
     if option.kind is ValueKind.TEXT:
         taken = _take_text(verb, rest)
         if not taken:
-            raise _missing(verb, option)
+            raise _no_value(verb, option)
         return " ".join(one.text for one in taken)
     if option.kind is ValueKind.CARDS:
         return _take_cards(verb, option, rest)
     if not rest or (_looks_like_option(rest[0]) and not _INTEGER.fullmatch(rest[0].text)):
-        raise _missing(verb, option)
+        raise _no_value(verb, option)
     return _parse_value(option, rest.pop(0).text)
 
 
@@ -484,7 +484,7 @@ def _take_cards(verb: Verb, option: VerbParameter, rest: list[Word]) -> str:
     if taken:
         return "all" if "all" in taken else ",".join(taken)
     if not rest or rest[0].text in verb.options:
-        raise _missing(verb, option)
+        raise _no_value(verb, option)
     fix = "give the numbers of `showDevices`, such as -d 0 1, or all"
     raise UsageError("is not the number of a card", setting=option.written, received=rest[0].text, fix=fix)
 
@@ -580,23 +580,28 @@ def _default(parameter: VerbParameter) -> Any:
 
 def _unknown_option(verb: Verb, text: str, *, quoted: bool = False) -> UsageError:
     known = ", ".join(verb.options)
-    options = f"its options are {known}" if known else "it has none"
+    options = f"its options are {known}" if known else f"write `{verb.usage}`"
     advice = "; quote a text that begins with a dash" if quoted else ""
     fix = f"{did_you_mean(text, verb.options)}{options}{advice}"
     return UsageError(f"{verb.name} has no option {text!r}", fix=fix)
 
 
 def _unexpected(verb: Verb, text: str) -> UsageError:
-    named = did_you_mean(text, verb.options) if verb.options else ""
-    fix = f"{named}quote a value with blanks; write `{verb.usage}`"
+    advice = "quote a value with blanks; " if verb.parameters else ""
+    fix = f"{did_you_mean(text, verb.options)}{advice}write `{verb.usage}`"
     return UsageError(f"{verb.name} has no use for the word {text!r}", fix=fix)
 
 
 def _missing(verb: Verb, parameter: VerbParameter) -> UsageError:
-    what = f"{parameter.written} of {verb.name} is missing"
-    if parameter.is_option:
-        what = f"{verb.name} needs {parameter.written} {_value_word(parameter)}"
-    return UsageError(what, fix=f"write `{verb.usage}`")
+    """Returns the error about a parameter that is required and was not given."""
+    written = f"{parameter.written} {parameter.shown}".rstrip()
+    return UsageError(f"{verb.name} needs {written}", fix=f"write `{verb.usage}`")
+
+
+def _no_value(verb: Verb, option: VerbParameter) -> UsageError:
+    """Returns the error about an option without its value."""
+    what = f"{option.written} of {verb.name} has no value"
+    return UsageError(what, fix=f"write {option.written} {option.shown}, as in `{verb.usage}`")
 
 
 def _value_word(parameter: VerbParameter) -> str:

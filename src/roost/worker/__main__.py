@@ -133,9 +133,9 @@ def _run_task(path: str, task: str, session: int | None) -> str:
             from roost.worker.results.predict_task import predict
         return predict(package, Path(task), session)
     if session is not None:
-        from roost.worker.analyzer_task import run_analyzer
-
-        return run_analyzer(package, Path(task), session)
+        with paused_collector():
+            from roost.worker.analyzer.analyzer_task import run_analyzer
+        return run_analyzer(package, Path(task))
     with paused_collector():
         from roost.worker.analyze_task import analyze
 

@@ -14,5 +14,6 @@ analyzer_folder: the request of an analyzer.
 script_folders: the folders of scripts that an analyzer may run, and no others.
 call_inbox: the calls that wait, the one that runs, and the request to interrupt it.
 folder_watch: waits for a new file in a folder.
+call_record: the session record of a call.
 call_output: the part of the output that one call printed.
 """

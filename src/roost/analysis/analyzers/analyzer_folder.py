@@ -6,10 +6,11 @@ from pathlib import Path
 
 from roost.analysis.analyzers.call_inbox import CallInbox
 from roost.package import sessions
+from roost.package.kinds import TASK_KINDS, TaskKind
 from roost.package.session_schema import Checked, Count, JsonFields
 from roost.package.sessions import Session
 
-NAME = "analyzers"
+NAME = str(TASK_KINDS[TaskKind.ANALYZE].folder)
 """The folder of a package that holds its analyzers."""
 REQUEST, OUTPUT = "request.json", "_output.txt"
 CALLS = "calls"
@@ -19,7 +20,7 @@ CALLS = "calls"
 class AnalyzerSessionRequest(JsonFields):
     """The fields of request.json: which model the analyzer loads, and which scripts it may run."""
 
-    kind: str = "analyze"
+    kind: str = TaskKind.ANALYZE
     checkpoint: Checked[Count | None] = None
     """The id of the checkpoint; None: the newest good one."""
     untrained: Checked[bool] = False
@@ -36,10 +37,9 @@ class AnalyzerSessionRequest(JsonFields):
 
 
 def read_request(folder: Path) -> AnalyzerSessionRequest | None:
-    """Reads the request of an analyzer; None if there is none, or it is not of an analyzer: the request of a
-    single analysis names its script."""
+    """Reads the request of an analyzer; None if there is none."""
     found = sessions.load_json(folder / REQUEST)
-    return None if found is None or "script" in found else AnalyzerSessionRequest.from_json(found)
+    return None if found is None else AnalyzerSessionRequest.from_json(found)
 
 
 def inbox(folder: Path) -> CallInbox:

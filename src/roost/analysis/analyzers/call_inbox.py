@@ -4,7 +4,7 @@
 
     3.json      a call that waits:     {"analysis": 7}, or {"checkpoint": 2 | "last" | "untrained"}
     2.begun     the call that is carried out; removed at its end
-    interrupt   a request to interrupt it
+    interrupt   a request to interrupt an analysis, or to leave it out: {"analysis": 7}
 
 Operations add files, the analyzer renames and removes them; each step is one atomic change of a name, so both
 may be killed at any time. A call that an analyzer had begun when it was killed stays ``.begun``.
@@ -59,8 +59,7 @@ class CallInbox:
 
     def _add(self, body: Mapping[str, Any]) -> int:
         durable.make_folder(self.folder, exist_ok=True)
-        staging = self.folder / ".call"
-        staging = durable.staging_name(staging)
+        staging = durable.staging_name(self.folder / "call")
         durable.write_unsynced(staging, sessions.to_json(body))
         try:
             while True:
@@ -128,19 +127,16 @@ class CallInbox:
 
     # --- the interrupt
 
-    def request_interrupt(self) -> None:
-        """Requests the analyzer to interrupt the call that runs, or to leave out the first one that waits."""
+    def request_interrupt(self, analysis: int) -> None:
+        """Requests the analyzer to interrupt an analysis, or to leave it out if it waits."""
         durable.make_folder(self.folder, exist_ok=True)
-        durable.write_unsynced(self.folder / INTERRUPT, b"")
+        durable.write_unsynced(self.folder / INTERRUPT, sessions.to_json({"analysis": analysis}))
 
-    def has_interrupt(self) -> bool:
-        """Whether an interrupt is requested."""
-        return (self.folder / INTERRUPT).exists()
+    def interrupted(self) -> int | None:
+        """Returns the number of the analysis that is to be interrupted; None: no interrupt is requested."""
+        number = (sessions.load_json(self.folder / INTERRUPT) or {}).get("analysis")
+        return number if type(number) is int else None
 
-    def take_interrupt(self) -> bool:
-        """Removes the request to interrupt; returns whether there was one."""
-        try:
-            (self.folder / INTERRUPT).unlink()
-        except FileNotFoundError:
-            return False
-        return True
+    def remove_interrupt(self) -> None:
+        """Removes the request to interrupt."""
+        (self.folder / INTERRUPT).unlink(missing_ok=True)

@@ -34,6 +34,7 @@ class ScriptFolders:
 
     def __init__(self, package: Path, project: Path, scripts: Path | None) -> None:
         more = [scripts] if scripts is not None else []
+        self._package = package
         self.places = [*more, project / script.FOLDER, package / script.FOLDER]
 
     def find(self, name: str) -> Path:
@@ -83,10 +84,12 @@ class ScriptFolders:
                     found.setdefault(name, path)
         return [NamedScript(name, found[name]) for name in sorted(found)]
 
-    def contains(self, path: Path) -> bool:
-        """Whether a file is in one of the folders."""
-        real = path.resolve()
-        return any(_is_inside(real, place) for place in self.places)
+    def code_folders(self) -> tuple[str, ...]:
+        """Returns the folders, each with a slash at its end, whose modules scripts import from beside
+        themselves. The package's own code is in none of them."""
+        homes = {place.parent if place.is_file() else place for place in self.places}
+        paths = {str(path) for home in homes for path in (home, home.resolve())}
+        return tuple(f"{path}/" for path in paths if not self._package.is_relative_to(path))
 
 
 def _candidates(place: Path, name: PurePath) -> Iterator[Path]:

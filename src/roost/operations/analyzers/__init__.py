@@ -1,7 +1,7 @@
-"""Operations on analyzers, the tasks that have loaded a package once and run scripts on it.
+"""Analyzers: tasks that have loaded a package once and run one script after another.
 
 In reading order:
 
-start_analyzer: queues one
-script_call: requests to an analyzer that runs
+start_analyzer: queues an analyzer.
+script_call: runs a script in an analyzer, interrupts it, switches the checkpoint, lists scripts and calls.
 """
