@@ -14,7 +14,7 @@ from roost.display.terminal_plots.text_canvas import BrailleCanvas, LetterCanvas
 from roost.tui import palette, styled_text
 from roost.tui.palette import Palette
 
-_LABEL = 8
+_LABEL = 9
 _MIN_WIDTH, _MIN_HEIGHT = 24, 5
 
 
