@@ -22,6 +22,7 @@ from roost.operations.curves.curve import RecordedCurves
 from roost.operations.devices.device_history import DEFAULT_SINCE, MachineHistory
 from roost.operations.devices.devices import DeviceList as Cards
 from roost.operations.lab import LabStatus
+from roost.operations.live_lab.lab_change import LabChange
 from roost.operations.notices import Notices
 from roost.operations.queue.why import TaskExplanation
 from roost.operations.reading.show import CheckpointDetails, PackageDetails
@@ -152,6 +153,20 @@ class ClientMethods:
     def events(self, *, cursor: str = "0") -> ApiRequest[list[Event]]:
         """Returns the lab's events after a cursor, at most a thousand."""
         return get("/events", list[Event], cursor=cursor)
+
+    @stream
+    def follow_lab(
+        self, *, cursor: str | None = None, metrics: Sequence[str] = ()
+    ) -> StreamRequest[list[LabChange]]:
+        """Yields the live state of the lab, and its changes as they happen:
+        `roost.operations.live_lab.lab_state.LabState` applies them. Each piece whose kind is ``snapshot``
+        begins anew.
+
+        Args:
+            cursor: Of the last piece received; None: the whole state comes first.
+            metrics: Patterns of the metrics to follow, as ``valid/*``; none: all.
+        """
+        return stream_request("/lab/follow", list[LabChange], cursor=cursor, metrics=metrics)
 
     @stream
     def follow_events(self, *, cursor: str = "0") -> StreamRequest[Event]:

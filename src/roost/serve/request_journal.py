@@ -9,6 +9,7 @@ from typing import Any
 
 from roost.base.errors import RoostError
 from roost.lab.queue.history import MAX_EVENTS
+from roost.lab.queue.queue_store import QueueStore
 from roost.operations import lab
 from roost.operations.responses import JournalPage
 from roost.package import environment
@@ -80,13 +81,19 @@ def read(offset: int | None) -> JournalPage:
             created again since and has fewer events. None: the newest lines.
     """
     with lab.open_queue() as store:
-        if offset and not store.events(after=offset - 1, limit=1):
-            offset = 0
-        since = int(store.settings().get(_CLEARED_UP_TO, 0))
-        most = MAX_EVENTS if offset is None else _MAX_LINES
-        found = store.events(after=max(offset or 0, since), kind=KIND, limit=most)[-_MAX_LINES:]
+        return JournalPage(*read_in(store, offset)[:2])
+
+
+def read_in(store: QueueStore, offset: int | None) -> tuple[int, list[str], int]:
+    """Returns the offset and the lines as `read`, from an open queue; and the number of the last cleared
+    event."""
+    if offset and not store.events(after=offset - 1, limit=1):
+        offset = 0
+    since = int(store.settings().get(_CLEARED_UP_TO, 0))
+    most = MAX_EVENTS if offset is None else _MAX_LINES
+    found = store.events(after=max(offset or 0, since), kind=KIND, limit=most)[-_MAX_LINES:]
     lines = [f"{time.strftime(_TIME_FORMAT, time.localtime(one.at))} {one.text}" for one in found]
-    return JournalPage(found[-1].seq if found else max(offset or 0, since), lines)
+    return found[-1].seq if found else max(offset or 0, since), lines, since
 
 
 def clear() -> None:

@@ -3,6 +3,7 @@
 In reading order:
 
 - machine: cards, leases, the daemon, events, notices
+- lab_stream: the live state of the lab, as an event stream
 - runs: submit, continue, list, show, follow, stop; new projects
 - run_records: curves and rows of a run
 - tasks: the lab's tasks
