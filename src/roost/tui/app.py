@@ -140,7 +140,7 @@ class RoostClient(App[int]):
         self.analyzer = OutputPane("analyzer", "F3 Analyzer output", _NO_ANALYZER)
         self.run_pane = RunPane(self.view)
         self.command = CommandLine()
-        self.run_view = RunView(self.run_pane, self.view, is_unicode=not self.is_ascii)
+        self.run_view = RunView(self.run_pane, self.view, self.link, is_unicode=not self.is_ascii)
         for one in (*self._panes(), self.status, self.hints):
             one.palette = self.colours
         yield self.status
@@ -498,6 +498,7 @@ class RoostClient(App[int]):
             self._set_filter(f"cards={cards[0]}" if cards else "")
 
     def _selection_changed(self) -> None:
+        self.view.rank = 0
         self.run_view.selection_changed()
         if self._selection_timer is not None:
             self._selection_timer.stop()
@@ -740,14 +741,9 @@ class RoostClient(App[int]):
                 self.analyzer.write_lines([f"\x1b[2m{watched} has ended\x1b[0m"])
                 return
             except RoostError as error:
-                if self.link.state == "live":
+                if not await self.link.may_retry(error):
                     self.analyzer.write_lines([f"\x1b[31m{escape(str(error))}\x1b[0m"])
                     return
-                await self._is_live()
-
-    async def _is_live(self) -> None:
-        while self.link.state != "live":
-            await asyncio.sleep(0.2)
 
 
 _NO_ANALYZER = "no analyzer is watched:  watch A_1"

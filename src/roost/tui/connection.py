@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 LinkState = Literal["connecting", "live", "lost"]
 _SHORTEST_SECONDS, _LONGEST_SECONDS = 0.1, 2.0
+_NOTICE_SECONDS = 1.0
 _LATE_MODULES = ("roost.operations.live_lab.lab_state", "roost.api.client")
 """Imported in a thread while the first picture is on the screen: they take longer than Textual."""
 
@@ -52,6 +53,22 @@ class LabLink:
         self.state: LinkState = "connecting"
         self.since = time.time()
         self.trouble = ""
+        self._is_live = asyncio.Event()
+
+    async def may_retry(self, error: RoostError) -> bool:
+        """Returns whether a request failed because the server was away; if so, as soon as it is there again.
+
+        Args:
+            error: Of the request. One that names what does not exist is final, unless the stream breaks, too,
+                within a second: without a server nothing exists.
+        """
+        if isinstance(error, Refused | UsageError):
+            return False
+        await asyncio.sleep(_NOTICE_SECONDS)
+        if self.state == "live":
+            return not isinstance(error, NotFound)
+        await self._is_live.wait()
+        return True
 
     async def run(self) -> None:
         """Receives until it is cancelled.
@@ -90,6 +107,7 @@ class LabLink:
         if state != self.state:
             self.since = time.time()
         self.state, self.trouble = state, trouble
+        (self._is_live.set if state == "live" else self._is_live.clear)()
         self._listener.link_changed()
 
 

@@ -82,7 +82,7 @@ def entry_strip(
         count = f"{len(sweep.tasks)}×"
         parts = [
             *gutter,
-            cell(sweep.sweep.short, _LABEL, faint),
+            cell(f"{label(sweep.tasks[0])}+", _LABEL, faint),
             cell(styled_text.middle(name, name_width - 1), name_width, text),
             cell(f" {count}", state_width, faint),
             cell("", card_width, faint),

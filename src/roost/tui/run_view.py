@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from textual.strip import Strip
 
 from roost.base.errors import NotFound, RoostError
+from roost.tui.connection import LabLink
 from roost.tui.panes.run_pane import RunPane
 from roost.tui.run_tabs import curves_tab, pictures_tab, run_data, settings_tab, system_tab, why_tab
 from roost.tui.run_tabs.run_data import Curve, PictureFile
@@ -32,6 +33,7 @@ class RunView:
     Args:
         pane: The pane.
         view: The choices: task, marks, tab, metrics, rank.
+        link: Says when the server is there again.
         is_unicode: Whether braille and blocks can be shown.
 
     Attributes:
@@ -40,8 +42,8 @@ class RunView:
         picture: The picture that is shown.
     """
 
-    def __init__(self, pane: RunPane, view: ViewState, *, is_unicode: bool) -> None:
-        self._pane, self._view, self._is_unicode = pane, view, is_unicode
+    def __init__(self, pane: RunPane, view: ViewState, link: LabLink, *, is_unicode: bool) -> None:
+        self._pane, self._view, self._link, self._is_unicode = pane, view, link, is_unicode
         self.client: AsyncClient | None = None
         self.lab: LabState | None = None
         self.picture: bytes | None = None
@@ -220,9 +222,16 @@ class RunView:
         assert client is not None
         rank = self._view.rank
         self._pane.set_empty_text("nothing was printed yet")
-        try:
-            cursor = str(await run_data.log_start(client, task, rank))
-            async for event in client.follow_log(run_data.run_id(task), cursor=cursor, rank=rank):
-                self._pane.write(event.data.text)
-        except RoostError as error:
-            self._pane.set_empty_text(escape(str(error)))
+        cursor: str | None = None
+        while True:
+            try:
+                if cursor is None:
+                    cursor = str(await run_data.log_start(client, task, rank))
+                async for event in client.follow_log(run_data.run_id(task), cursor=cursor, rank=rank):
+                    cursor = event.cursor
+                    self._pane.write(event.data.text)
+                return
+            except RoostError as error:
+                if not await self._link.may_retry(error):
+                    self._pane.set_empty_text(escape(str(error)))
+                    return

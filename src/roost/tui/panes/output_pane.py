@@ -82,20 +82,22 @@ class OutputPane(LineView):
         if not self.count():
             return super()._draw()
         self._ground = self.rich_style
+        head = self.header(width)
+        rows = max(0, height - len(head))
         found: list[Strip] = []
         newest = reversed(self._lines)
-        sources = ([self._open] if self._open else []) + list(islice(newest, height))
+        sources = ([self._open] if self._open else []) + list(islice(newest, rows))
         used = 0
         for line in sources:
             pieces = styled_text.wrap(self._strip(line), width)
             found[:0] = pieces
             used += 1
-            if len(found) >= height:
+            if len(found) >= rows:
                 break
         self.top = max(0, self.count() - used)
         self._set_position(self.count(), used)
-        found = [*self.header(width), *found][-height:]
-        return found + [Strip.blank(width)] * (height - len(found))
+        shown = found[-rows:] if rows else []
+        return [*head, *shown, *([Strip.blank(width)] * (rows - len(shown)))]
 
     def line(self, index: int, width: int) -> Strip:
         """Returns a line."""

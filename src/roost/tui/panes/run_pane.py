@@ -87,7 +87,7 @@ class RunPane(OutputPane):
 
     def empty_text(self) -> str:
         """Returns what is said without lines."""
-        return self._message
+        return super().empty_text() if self.is_log else self._message
 
     def follows_at_end(self) -> bool:
         """Only the log follows its end."""

@@ -114,7 +114,7 @@ async def read_why(client: AsyncClient, task: LabTask) -> TaskExplanation:
 
 async def log_start(client: AsyncClient, task: LabTask, rank: int) -> int:
     """Returns the offset from which a log is shown: its last 256 KB."""
-    page = await client.read_log(run_id(task), offset=0, limit=1, rank=rank)
+    page = await client.read_log(run_id(task), offset=0, limit=4, rank=rank)
     return max(0, page.size - _MAX_LOG_BYTES)
 
 
