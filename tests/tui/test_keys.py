@@ -10,6 +10,7 @@ from textual.pilot import Pilot
 from roost.base.errors import NotFound
 from roost.operations.live_lab.lab_change import JournalLines, TaskRemoval, TaskRowChange
 from roost.tui.app import RoostClient
+from roost.tui.panes.command_line import CompletionWord
 from roost.tui.view_state import ViewState
 from tests.tui.driving import client_on, drive, press, screen_text, settle
 from tests.tui.generated_lab import small_lab, task_row
@@ -253,12 +254,14 @@ def test_completion_extends_then_goes_through_the_words() -> None:
         async with client_on(small_lab()) as pilot:
             line = app_of(pilot).command
             words = ["showTask", "showDevices", "showDL"]
-            line.complete = lambda text, at: (0, [one for one in words if one.startswith(text[:at])])
+            line.request_words = lambda text: line.offer(
+                text, [CompletionWord(0, one, one) for one in words if one.startswith(text)]
+            )
             await press(pilot, "f1", "s", "tab")
             assert line.input.value == "show"
+            assert "showDevices" in app_of(pilot).message
             await press(pilot, "tab")
             assert line.input.value == "showTask"
-            assert "showDevices" in app_of(pilot).message
             await press(pilot, "tab", "tab")
             assert line.input.value == "showDL"
             await press(pilot, "ctrl+u", *"showT", "tab")

@@ -312,6 +312,36 @@ class ClientMethods:
         )  # fmt: skip
 
     @operation
+    def predict(
+        self,
+        run: str,
+        source: str,
+        *,
+        checkpoint: int | Literal["last", "best"] | None = None,
+        averaged: str | None = None,
+        batch_size: int | None = None,
+        num_workers: int | None = None,
+        limit: int | None = None,
+        **resources: Unpack[ResourceArguments],
+    ) -> ApiRequest[SubmitResponse]:
+        """Queues a prediction of a run.
+
+        Args:
+            run: The id of the run.
+            source: The name of a set, or the absolute path of data for the project's Dataset.
+            checkpoint: An id, ``best`` or ``last``; None: ``last``.
+            averaged: The name of an average whose weights are used.
+            batch_size: Samples per batch; None: as in the settings.
+            num_workers: Loader workers; None: as in the settings.
+            limit: Only so many samples; None: all.
+            **resources: `ResourceArguments`.
+        """
+        return post(
+            f"/runs/{path_segment(run)}/predict", SubmitResponse, source=source, checkpoint=checkpoint,
+            averaged=averaged, batch_size=batch_size, num_workers=num_workers, limit=limit, **resources,
+        )  # fmt: skip
+
+    @operation
     def stop_run(self, run: str, *, now: bool = False) -> ApiRequest[AcceptedRun]:
         """Requests a run to save and stop, or kills it."""
         return post(f"/runs/{path_segment(run)}/stop", AcceptedRun, now=now)

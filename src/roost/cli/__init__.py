@@ -16,5 +16,6 @@ package_view: text of `roost show`
 comparison_view: text of `roost compare`
 data_view: text of `roost show --data`
 confirmation: the question before something is removed
+queued_readers: the forms `roost submit analyze` and `roost submit predict`
 task_changes: `hold`, `release` and `priority`
 """

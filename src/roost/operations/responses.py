@@ -80,6 +80,8 @@ class QueuedTask(msgspec.Struct, frozen=True):
     run: str
     name: str
     path: str
+    label: str = ""
+    """The short name, such as ``P_15``."""
 
 
 class SubmitResponse(msgspec.Struct, frozen=True):

@@ -190,12 +190,12 @@ def find_all(package: Path) -> Iterator[tuple[TaskKind, SessionFolder]]:
                 yield kind, SessionFolder(path, package)
 
 
-def containing_package(path: Path) -> Path | None:
-    """Returns the package of a session folder by its path, which is not read; None if it is not the path of a
-    session folder inside a package."""
+def find_at(path: Path) -> SessionFolder | None:
+    """Returns the session folder of a task that reads a package, if the path is that of one."""
+    path = path.absolute()
     parents = {traits.folder for traits in TASK_KINDS.values() if traits.folder is not None}
-    is_numbered = path.name.isdecimal() and path.parent.name in parents
-    return path.parent.parent if is_numbered else None
+    is_one = path.name.isdecimal() and path.parent.name in parents and not (path / "args.json").exists()
+    return SessionFolder(path, path.parent.parent) if is_one and (path / FOLDER).is_dir() else None
 
 
 def _lock_file_error(path: Path) -> RoostError:

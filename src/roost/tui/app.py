@@ -38,7 +38,7 @@ from roost.tui import key_table, layout
 from roost.tui.ascii_filter import AsciiFilter
 from roost.tui.connection import LabLink
 from roost.tui.palette import PALETTES, PLAIN, Palette
-from roost.tui.panes.command_line import CommandLine
+from roost.tui.panes.command_line import CommandLine, CompletionWord
 from roost.tui.panes.devices_pane import DevicesPane
 from roost.tui.panes.line_view import LineView
 from roost.tui.panes.output_pane import OutputPane
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from roost.api.client import AsyncClient
     from roost.operations.live_lab.lab_change import LabChange
     from roost.operations.live_lab.lab_state import LabState
+    from roost.shell.completion import VerbCompletion
     from roost.shell.lab_connection import LabConnection
     from roost.shell.verb_runner import VerbRunner
 
@@ -350,6 +351,7 @@ class RoostClient(App[int]):
         """Gives a view the focus; if it has it, shows it alone, and back."""
         if name == "command":
             self.command.open()
+            self._load_history()
             return
         pane = self.query_one(f"#{name}", LineView)
         if self.focused is pane:
@@ -581,9 +583,27 @@ class RoostClient(App[int]):
     # --- actions: changes
 
     def run_verb(self, line: str) -> None:
-        """Carries out a command line, and shows it with its output."""
+        """Carries out a command line, and shows it with its output. `logs` of a task opens its log, which
+        follows it."""
+        words = line.split()
+        if words[:1] == ["logs"] and len(words) > 1 and "-n" not in words and self._open_log(words[1]):
+            return
         self.server.write_lines([f"\x1b[1m❯ {escape(line)}\x1b[0m"])
         self.verbs.run(line, max(40, self.server.size.width))
+
+    def _open_log(self, name: str) -> bool:
+        """Opens the log of a task; returns whether there is one of this name."""
+        found = self.lab.find(name) if self.lab is not None else []
+        if not found:
+            return False
+        if self.view.filter and not any(entry.id == found[0].id for entry in self.view.entries):
+            self._set_filter("")
+        if not self.view.select(found[0].id):
+            return False
+        self.tasks.lines_changed()
+        self._selection_changed()
+        self.action_tab("log")
+        return True
 
     def action_verb(self, verb: str) -> None:
         """Carries out a verb on the selected task."""
@@ -692,6 +712,38 @@ class RoostClient(App[int]):
         """Takes the message away."""
         if self.message and self.focused is not self.command.input:
             self.say("")
+
+    def _load_history(self) -> None:
+        """Reads the lines of former clients and shells, once, and completes from now on."""
+        if self._has_history or not self._has_link:
+            return
+        self._has_history = True
+        self.command.request_words = self._request_words
+
+        def load(connection: LabConnection) -> None:
+            from roost.shell.completion import VerbCompletion
+            from roost.shell.shell_history import ShellHistory, history_path
+
+            self._completion = VerbCompletion(connection, lambda: self.view.watched)
+            history = ShellHistory(history_path())
+            self.command.remember = history.store_string
+            lines = list(history.load_history_strings())[::-1]
+            self._from_thread(self.command.add_history, lines)
+
+        self.verbs.call(load)
+
+    def _request_words(self, line: str) -> None:
+        def complete(connection: LabConnection) -> None:
+            if self._completion is None:
+                return
+            found = self._completion.complete(line)
+            words = [CompletionWord(one.start, one.text, one.shown) for one in found]
+            self._from_thread(self.command.offer, line, words)
+
+        self.verbs.call(complete)
+
+    _has_history = False
+    _completion: VerbCompletion | None = None
 
     # --- what the thread of verbs says
 

@@ -24,14 +24,14 @@ def test_by_id_prefix_name_or_package(
     store: QueueStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = task(id="01abcd", name="resnet", package=str(tmp_path / "runs" / "resnet"))
-    store.submit([one, task(id="01abxx", name="vit")])
+    one, _ = store.submit([one, task(id="01abxx", name="vit")])
     monkeypatch.chdir(tmp_path)
     (tmp_path / "link").symlink_to(tmp_path / "runs")
     texts = ["01abcd", "01ABCD", "01abc", "01ABC", " resnet ", "runs/resnet", "./runs/resnet/", "link/resnet"]
     for text in [*texts, str(tmp_path / "runs" / "resnet")]:
         assert store.find(text) == one, text
     command = task(id="02", name="sh -c true", package=str(tmp_path / "runs" / "2026-11-22"))
-    store.submit([command])
+    (command,) = store.submit([command])
     assert store.find("2026-11-22") == command, "by its folder, which is not its name"
     with pytest.raises(NotFound):
         store.find("11-22")

@@ -58,7 +58,6 @@ def decode_setting(text: str) -> Any:
 def column_values(task: Task) -> dict[str, Any]:
     """Returns the value of each column for a task."""
     found = {name: getattr(task, name) for name in COLUMNS}
-    found["seq"] = task.seq or None  # SQLite numbers a new one
     for name in ("need", "after", "after_any"):
         found[name] = msgspec.json.encode(found[name]).decode()
     found["reason"] = printable(task.reason)
@@ -92,7 +91,8 @@ def insert(connection: sqlite3.Connection, tasks: Iterable[Task]) -> list[Task]:
     for task in tasks:
         number = _environment_number(connection, task.state, task.plan)
         plan = compress_json(without_environment(task.plan))
-        row = connection.execute(_INSERT, (*column_values(task).values(), number, plan))
+        values = {**column_values(task), "seq": task.seq or None}  # SQLite numbers a new one
+        row = connection.execute(_INSERT, (*values.values(), number, plan))
         added.append(msgspec.structs.replace(task, seq=row.lastrowid))
     return added
 

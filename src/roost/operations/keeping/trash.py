@@ -84,9 +84,10 @@ def plan_removal(words: Sequence[str]) -> list[Removable]:
 
     Raises:
         NotFound: A word names no package.
-        UsageError: The query is not valid.
+        UsageError: The query is not valid, or a word names a task that only reads a package.
         Refused: At least one of the packages must not be removed; the message names each, with the reason.
     """
+    refusals.require_no_reader(words, verb="removed")
     packages = list(dict.fromkeys(Path(os.path.abspath(one)) for one in select_packages(words)))  # noqa: PTH100  - keeps links
     refusals.require_none(refusals.find_refusals(packages), verb="removed")
     return [

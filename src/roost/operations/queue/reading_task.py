@@ -42,7 +42,7 @@ def queue_reading_task(
     Args:
         package: The package.
         kind: analyze or predict.
-        request: The content of request.json in the folder, for the worker, without the kind and the device.
+        request: The content of request.json in the folder, for the worker, without the device.
         options: The options of the task; ``gpus`` may be 0 or 1.
         settings: Of the package.
         is_watched: Whether a session without output and steps counts as stalled.

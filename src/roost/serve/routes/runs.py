@@ -19,6 +19,7 @@ from roost.operations.listing.list_packages import entries
 from roost.operations.listing.package_row import FoundPackage
 from roost.operations.listing.package_summary import summarize
 from roost.operations.listing.search import search
+from roost.operations.models.predict import PredictRequest, submit_predict
 from roost.operations.queue import task_control
 from roost.operations.queue.new_tasks import NewTasks
 from roost.operations.queue.submit import SubmitRequest, submit, submit_continue
@@ -125,6 +126,21 @@ class ContinueRun(ResourceParameters, frozen=True, kw_only=True):
     description: Line | None = None
     force: bool = False
     trust: bool = False
+
+
+class PredictRun(ResourceParameters, frozen=True, kw_only=True):
+    """A prediction of a run."""
+
+    run: RunId
+    source: Annotated[str, Meta(min_length=1, max_length=4096)]
+    """The name of a set, or the absolute path of data for the project's Dataset."""
+    checkpoint: Annotated[int, Meta(ge=0, le=2**62)] | Literal["last", "best"] | None = None
+    averaged: Line | None = None
+    """The name of an average whose weights are used."""
+    batch_size: Annotated[int, Meta(ge=1, le=2**31)] | None = None
+    num_workers: Annotated[int, Meta(ge=0, le=4096)] | None = None
+    limit: Annotated[int, Meta(ge=1, le=2**62)] | None = None
+    """Only so many samples, from the first on."""
 
 
 class StopRun(RequestParameters, frozen=True, kw_only=True):
@@ -249,9 +265,24 @@ def _continue(parameters: ContinueRun) -> SubmitResponse:
     return _to_submitted(submit_continue(request, parameters))
 
 
+def _predict(parameters: PredictRun) -> SubmitResponse:
+    given = parameters.checkpoint
+    request = PredictRequest(
+        package=served_packages.package_path(parameters.run),
+        source=parameters.source,
+        checkpoint=None if given is None else str(given),
+        averaged=parameters.averaged,
+        batch_size=parameters.batch_size,
+        num_workers=parameters.num_workers,
+        limit=parameters.limit,
+        command=["POST", f"/api/v1/runs/{parameters.run}/predict"],
+    )
+    return _to_submitted(submit_predict(request, parameters))
+
+
 def _to_submitted(found: NewTasks) -> SubmitResponse:
     queued = [
-        QueuedTask(task.id, served_packages.run_id(task.package), task.name, task.package)
+        QueuedTask(task.id, served_packages.run_id(task.package), task.name, task.package, task.label)
         for task in found.tasks
     ]
     return SubmitResponse(queued, found.tasks[0].sweep, list(found.notes))
@@ -322,6 +353,8 @@ ROUTES: Sequence[Route] = (
           parameters=CompareRuns, answer=PackageComparison, run=_compare),
     Route(name="continue", method="POST", path=f"{_RUN}/continue", summary="Queue the next session of a run.",
           parameters=ContinueRun, answer=SubmitResponse, run=_continue, status=201),
+    Route(name="predict", method="POST", path=f"{_RUN}/predict", summary="Queue a prediction of a run.",
+          parameters=PredictRun, answer=SubmitResponse, run=_predict, status=201),
     Route(name="stop_run", method="POST", path=f"{_RUN}/stop", summary="Ask a run to save and end.",
           parameters=StopRun, answer=AcceptedRun, run=_stop, status=202),
     Route(name="label_run", method="POST", path=f"{_RUN}/labels",

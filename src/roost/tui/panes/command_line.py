@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal
@@ -12,6 +13,16 @@ from textual.widgets import Input, Label
 
 PROMPT = "❯"
 _MAX_HISTORY = 1000
+
+
+class CompletionWord(NamedTuple):
+    """A word that may stand at the end of a line."""
+
+    start: int
+    """Where it begins in the line."""
+    text: str
+    shown: str
+    """As in a list of words."""
 
 
 class CommandInput(Input):
@@ -73,10 +84,12 @@ class CommandLine(Horizontal):
         self._place = 0
         """The position in the history; its length: a new line."""
         self._draft = ""
-        self.complete: Callable[[str, int], tuple[int, Sequence[str]]] | None = None
-        """Returns where the word to complete begins, and what may stand there, of a line and the position of
-        the cursor."""
-        self._cycle: tuple[int, list[str], int] | None = None
+        self.request_words: Callable[[str], None] | None = None
+        """Asks for the words that may stand at the end of a line; `offer` gets them."""
+        self.remember: Callable[[str], None] = lambda line: None
+        """Stores a line for later clients and shells."""
+        self._cycle: tuple[list[CompletionWord], str, int] | None = None
+        """The words, what follows the cursor, and the number of the chosen one."""
 
     def compose(self) -> ComposeResult:
         """Yields prompt and input."""
@@ -119,10 +132,17 @@ class CommandLine(Horizontal):
             if not self.history or self.history[-1] != text:
                 self.history.append(text)
                 del self.history[:-_MAX_HISTORY]
+                self.remember(text)
         self.reset()
         self._cycle = None
         self.post_message(self.Candidates(()))
         self.post_message(self.Entered(purpose, text))
+
+    def add_history(self, lines: Sequence[str]) -> None:
+        """Adds lines of former clients and shells, the oldest first."""
+        is_new = self._place == len(self.history)
+        self.history[:0] = lines[-_MAX_HISTORY:]
+        self._place = len(self.history) if is_new else self._place + len(lines)
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Passes on what takes effect at once."""
@@ -169,33 +189,41 @@ class CommandLine(Horizontal):
         self.input.cursor_position = len(text)
 
     def _complete(self, direction: int) -> None:
-        if self.complete is None:
-            return
         if self._cycle is None:
-            position = self.input.cursor_position
-            start, words = self.complete(self.input.value, position)
-            if not words:
-                self.post_message(self.Candidates(()))
-                return
-            common = _common(words)
-            typed = self.input.value[start:position]
-            rest = self.input.value[position:]
-            if len(words) == 1:
-                self._put(start, f"{words[0]} " if not words[0].endswith("/") else words[0], rest)
-                return
-            if len(common) > len(typed):
-                self._put(start, common, rest)
-                self.post_message(self.Candidates(words))
-                return
-            self._cycle = (start, list(words), -1 if direction > 0 else 0)
-        start, words, at = self._cycle
+            if self.request_words is not None:
+                self.request_words(self.input.value[: self.input.cursor_position])
+            return
+        words, rest, at = self._cycle
         at = (at + direction) % len(words)
-        self._put(start, words[at], "")
-        self._cycle = (start, list(words), at)
-        self.post_message(self.Candidates(words))
+        self._put(words[at], rest)
+        self._cycle = (words, rest, at)
+        self.post_message(self.Candidates([one.shown for one in words]))
 
-    def _put(self, start: int, word: str, rest: str) -> None:
-        line = self.input.value[:start] + word
+    def offer(self, line: str, words: Sequence[CompletionWord]) -> None:
+        """Completes a line with the words that may stand at its end, as a shell does: the only one, or what
+        all have in common; further Tabs go through them.
+
+        Args:
+            line: The line for which they were asked; if it has changed meanwhile they are ignored.
+            words: The words.
+        """
+        position = self.input.cursor_position
+        if self.input.value[:position] != line or not words:
+            return
+        rest = self.input.value[position:]
+        if len(words) == 1:
+            blank = "" if words[0].text.endswith(("/", " ")) else " "
+            self._put(CompletionWord(words[0].start, words[0].text + blank, ""), rest)
+            return
+        start = words[0].start
+        common = _common([one.text for one in words])
+        if len(common) > position - start and all(one.start == start for one in words):
+            self._put(CompletionWord(start, common, ""), rest)
+        self._cycle = (list(words), rest, -1)
+        self.post_message(self.Candidates([one.shown for one in words]))
+
+    def _put(self, word: CompletionWord, rest: str) -> None:
+        line = self.input.value[: word.start] + word.text
         self.input.value = line + rest
         self.input.cursor_position = len(line)
 
