@@ -70,7 +70,6 @@ def metrics(row: TaskRow, seed: int, points: int = 100, until: float = 1.0) -> T
     accuracy = [max(0.1, 1 - 0.38 * value) for value in valid]
     return TaskMetrics(
         id=row.id,
-        step=steps[-1],
         points={
             "train/loss": list(zip(steps, train, strict=True)),
             "valid/loss": list(zip(steps[9::10], valid[9::10], strict=True)),
