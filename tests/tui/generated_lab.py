@@ -173,7 +173,7 @@ def samples(cards: list[str], count: int = 120) -> list[LabChange]:
                            memory_mb=None, power=None, temperature=None)
                 for number, card in enumerate(cards)
             ],
-            host=HostReading(cpu=30 + 12 * math.sin(second / 11) + 3 * draw.random(), memory_mb=211_000),
+            host=HostReading(cpu=30 + 12 * math.sin(second / 11) + 3 * draw.random(), memory_mb=211_000, load=21.5),
         ))  # fmt: skip
     return found
 
