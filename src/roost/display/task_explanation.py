@@ -12,8 +12,10 @@ from roost.operations.queue.why import TaskExplanation
 
 def format_explanation(found: TaskExplanation) -> Iterator[str]:
     """Yields the lines: why the task waits or how it ended, what it is, and its events."""
-    yield terminal.escape_line(f"{found.name}: {found.why}")
+    yield terminal.escape_line(f"{found.label} {found.name}: {found.why}")
     yield terminal.escape_line(f"  package  {terminal.format_path(Path(found.package))}")
+    if found.session_folder:
+        yield terminal.escape_line(f"  folder   {terminal.format_path(Path(found.session_folder))}")
     if found.command:
         yield terminal.escape_line(f"  command  {shlex.join(found.command)}")
     if found.can_go_on:
