@@ -42,24 +42,26 @@ def command(port: int | None, url: str | None, readonly: bool, theme: str, is_as
     if os.environ.get("TERM", "dumb") in ("dumb", "unknown"):
         raise UsageError("this terminal cannot place the cursor", setting="TERM",
                          received=os.environ.get("TERM", ""), fix="`roost tasks` prints the same")  # fmt: skip
-    place = require_server(port, url)
+    found = None
+    if port is not None or url is not None:
+        from roost.shell import server_url
+
+        found = server_url.find(port=port, url=url)
+    place = found or _require_own_server()
     from roost.tui import terminal_guard
 
-    return terminal_guard.run_guarded(lambda: _run(port, url, place, readonly, theme, is_ascii))
+    return terminal_guard.run_guarded(lambda: _run(found, place, readonly, theme, is_ascii))
 
 
-def require_server(port: int | None, url: str | None) -> str:
-    """Returns the name of the lab for the status line.
+def _require_own_server() -> str:
+    """Returns the name of this user's lab for the status line.
 
     Raises:
-        NotFound: No server of this user listens.
+        NotFound: No server of this user listens. This is said before the screen is taken.
     """
     import getpass
     import socket
 
-    name = f"{getpass.getuser()}@{socket.gethostname()}"
-    if url is not None or port is not None:
-        return url or f"localhost:{port}"
     from roost.base.errors import NotFound
     from roost.base.system import state_folder
 
@@ -70,10 +72,10 @@ def require_server(port: int | None, url: str | None) -> str:
             probe.connect(path)
         except OSError:
             raise NotFound("no server of yours runs", fix="`roost server --detach` starts one") from None
-    return name
+    return f"{getpass.getuser()}@{socket.gethostname()}"
 
 
-def _run(port: int | None, url: str | None, place: str, readonly: bool, theme: str, is_ascii: bool) -> int:
+def _run(url: str | None, place: str, readonly: bool, theme: str, is_ascii: bool) -> int:
     """Runs the client in the process that the guard watches."""
     import gc
 
@@ -90,10 +92,10 @@ def _run(port: int | None, url: str | None, place: str, readonly: bool, theme: s
     def connect() -> LabConnection:
         from roost.shell import server_connection
 
-        return server_connection.connect(port=port, url=url)
+        return server_connection.connect(url=url)
 
     app = RoostClient(
-        None, connect, palette.choose(theme), place=place, is_ascii=only_ascii, is_read_only=readonly
+        url, connect, palette.choose(theme), place=place, is_ascii=only_ascii, is_read_only=readonly
     )
     gc.enable()
     gc.freeze()
