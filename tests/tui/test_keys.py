@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from textual.events import Key
 from textual.pilot import Pilot
 
 from roost.base.errors import NotFound
@@ -233,6 +234,22 @@ def test_a_verb_that_fails_shows_in_the_output_of_the_server() -> None:
             assert "error: no server answers" in screen_text(pilot)
 
     drive(body)
+
+
+def test_what_follows_a_key_in_one_burst_gets_where_it_was_meant_to() -> None:
+    lines: list[str] = []
+
+    async def body() -> None:
+        async with client_on(small_lab()) as pilot:
+            app = app_of(pilot)
+            app.run_verb = lines.append  # type: ignore[method-assign]
+            for key, character in (("slash", "/"), ("x", "x"), ("y", "y")):
+                app.post_message(Key(key, character))
+            await settle(pilot)
+            assert app.command.input.value == "xy"
+
+    drive(body)
+    assert lines == []
 
 
 def test_the_history_of_the_command_line() -> None:

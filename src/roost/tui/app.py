@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.app import App, ComposeResult
 from textual.binding import BindingType
 from textual.containers import Container, Vertical
-from textual.events import Resize
+from textual.events import Event, Key, Resize
 from textual.geometry import Size
 from textual.theme import Theme
 from textual.widgets import Label
@@ -67,6 +67,7 @@ _SELECT_SECONDS = 0.12
 _STRUCTURAL = ("TaskRowChange", "TaskRemoval", "SweepChange", "PendingOrder", "LabReset", "TaskFields")
 """Changes after which the list of tasks is made anew; others change its cells only."""
 _MAX_JOURNAL = 1000
+_KEY_ACTIONS = frozenset(str(one.action).partition("(")[0] for one in key_table.bindings())
 _ORDER = ("command", "tasks", "devices", "run", "server", "analyzer")
 
 
@@ -85,7 +86,7 @@ class RoostClient(App[int]):
     CSS = layout.CSS
     ENABLE_COMMAND_PALETTE = False
     ESCAPE_TO_MINIMIZE = False
-    BINDINGS: ClassVar[list[BindingType]] = []
+    BINDINGS: ClassVar[list[BindingType]] = [*key_table.bindings()]
     INHERIT_BINDINGS = False
 
     def __init__(
@@ -163,16 +164,13 @@ class RoostClient(App[int]):
     def on_mount(self) -> None:
         """Begins: keys, signals, the stream."""
         self._loop = asyncio.get_running_loop()
-        for keys, action, text in key_table.bindings(is_read_only=self.is_read_only):
-            self.bind(keys, action, description=text, show=False)
-        self.bind("ctrl+c", "interrupt", show=False)
-        self.bind("ctrl+z", "suspend_process", show=False)
+        self.app_resume_signal.subscribe(self, lambda _: self.draw_all())
         if self._has_link:
             for number in (signal.SIGTERM, signal.SIGHUP):
                 self._loop.add_signal_handler(number, self.exit, 128 + number)
             self.run_worker(self._follow(), group="link")
         self._arrange()
-        self.tasks.focus()
+        self.screen.set_focus(self.tasks)
         self._show_status()
         self.set_interval(_TIDY_SECONDS, self._tidy)
 
@@ -182,6 +180,34 @@ class RoostClient(App[int]):
         except RoostError as error:
             self.error = error
             self.exit(error.exit_code)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Whether a key has its action now. In the command line most keys are text; above the views the help
+        has its own keys; in an output that is searched `n` goes on."""
+        if action not in _KEY_ACTIONS:
+            return True
+        if len(self.screen_stack) > 1:
+            return action in ("leave", "suspend_process")
+        if self.focused is self.command.input:
+            return action in key_table.WHILE_TYPING and (action != "focus_pane" or self._is_function_key)
+        if self.is_read_only and action in key_table.CHANGING:
+            return False
+        return not (action == "ask" and parameters == ("note",) and getattr(self.focused, "search", ""))
+
+    async def on_event(self, event: Event) -> None:
+        """Notes the key, which `check_action` is not told."""
+        if isinstance(event, Key):
+            self._is_function_key = event.key != "colon"
+            if self.message and self.focused is not self.command.input and event.key != "escape":
+                self.say("")
+        await super().on_event(event)
+
+    _is_function_key = False
+
+    def draw_all(self) -> None:
+        """Draws the whole screen, after another program had the terminal."""
+        for widget in self.screen.walk_children(with_self=True):
+            widget.refresh()
 
     # --- what the stream says (LabListener)
 
@@ -359,7 +385,7 @@ class RoostClient(App[int]):
             return
         self.front = name
         self._arrange()
-        pane.focus()
+        self.screen.set_focus(pane)
 
     def action_zoom(self) -> None:
         """Shows the view in front alone, or all views again."""
@@ -374,7 +400,7 @@ class RoostClient(App[int]):
             at = (at + places) % len(_ORDER)
         self.front = _ORDER[at]
         self._arrange()
-        self.query_one(f"#{self.front}").focus()
+        self._focus_front()
 
     def action_back(self) -> None:
         """Takes back one thing: a message, zoom, search, filter, marks."""
@@ -424,6 +450,10 @@ class RoostClient(App[int]):
 
     async def action_quit(self) -> None:
         """Leaves; everything goes on."""
+        self.exit(0)
+
+    def action_leave(self) -> None:
+        """Leaves from anywhere."""
         self.exit(0)
 
     # --- actions: tasks
@@ -521,7 +551,7 @@ class RoostClient(App[int]):
         if not self.run_pane.display:
             self.front = "run"
             self._arrange()
-        self.run_pane.focus()
+        self.screen.set_focus(self.run_pane)
 
     def action_next_tab(self, places: int) -> None:
         """Goes on to the next tab."""
@@ -578,7 +608,7 @@ class RoostClient(App[int]):
         with self.suspend():
             print("\x1b[2J\x1b[H" + drawn, flush=True)
             input("Enter goes back")
-        self.refresh()
+        self.draw_all()
 
     # --- actions: changes
 
@@ -689,7 +719,7 @@ class RoostClient(App[int]):
         self.say("  ".join(event.words[:40]))
 
     def _focus_front(self) -> None:
-        self.query_one(f"#{self.front}").focus()
+        self.screen.set_focus(self.query_one(f"#{self.front}"))
 
     def _choose_metrics(self, text: str) -> None:
         from fnmatch import fnmatchcase
@@ -707,11 +737,6 @@ class RoostClient(App[int]):
             return
         self.view.metrics = list(dict.fromkeys(found))
         self._choose_tab("curves")
-
-    def on_key(self) -> None:
-        """Takes the message away."""
-        if self.message and self.focused is not self.command.input:
-            self.say("")
 
     def _load_history(self) -> None:
         """Reads the lines of former clients and shells, once, and completes from now on."""
@@ -807,7 +832,10 @@ def _theme(colours: Palette) -> Theme:
         return Theme(
             "roost-plain", primary=plain, secondary=plain, accent=plain, warning=plain, error=plain, success=plain,
             foreground=plain, background=plain, surface=plain, panel=plain, boost=plain, ansi=True,
-            variables={"pane-line": plain, "faint": plain, "block-cursor-foreground": plain,
+            variables={"pane-line": plain, "faint": plain, "ansi-background": plain, "ansi-foreground": plain,
+                       "border-blurred": plain, "input-selection-background": plain,
+                       "input-selection-foreground": plain, "screen-selection-background": plain,
+                       "screen-selection-foreground": plain, "block-cursor-foreground": plain,
                        "block-cursor-background": plain, "input-cursor-background": plain,
                        "input-cursor-foreground": plain, "input-cursor-text-style": "reverse"},
         )  # fmt: skip

@@ -37,7 +37,7 @@ async def _edit_note(app: RoostClient, task: LabTask) -> None:
     if client is None:
         return
     try:
-        before = (await client.show_run(run_id(task))).note
+        before = (await client.show_run(run_id(task))).summary.note or ""
     except RoostError as error:
         app.say(str(error))
         return
@@ -87,5 +87,5 @@ def _run_editor(app: RoostClient, file: Path) -> str | None:
     except (OSError, ValueError) as error:
         return f"the editor {editor} cannot be started ({error}): set EDITOR"
     finally:
-        app.refresh(layout=True)
+        app.draw_all()
     return None if done.returncode == 0 else f"the editor {editor} failed with exit code {done.returncode}"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from textual.binding import Binding
+
 
 class KeyEntry(NamedTuple):
     """A key."""
@@ -34,7 +36,8 @@ KEYS: tuple[KeyEntry, ...] = (
     KeyEntry("question_mark", "help", "?", "this help", "Views", "help"),
     KeyEntry("escape", "back", "Esc", "ends zoom, filter, search, marks", "Views"),
     KeyEntry("ctrl+t", "theme", "Ctrl-T", "dark or light", "Views"),
-    KeyEntry("q,ctrl+q", "quit", "q", "leave; all goes on", "Views", "quit"),
+    KeyEntry("q", "quit", "q", "leave; all goes on", "Views", "quit"),
+    KeyEntry("ctrl+q", "leave", "", "", ""),
     KeyEntry("slash", "filter", "/", "filter: state:running lr<1e-3", "Tasks", "filter"),
     KeyEntry("o", "sort", "o", "order by name, state, newest …", "Tasks"),
     KeyEntry("enter", "open", "Enter", "open run, sweep, analyzer", "Tasks", "open"),
@@ -65,13 +68,18 @@ GROUPS = ("Views", "Tasks", "Run", "Change")
 MOVEMENT = "/ in an output searches, n N go on; j k ↑ ↓ PgUp PgDn g G move; the wheel scrolls; a click selects, a double click opens"
 
 
-def bindings(*, is_read_only: bool) -> list[tuple[str, str, str]]:
-    """Returns the bindings of the keys."""
-    return [
-        (one.keys, one.action, one.text)
-        for one in KEYS
-        if not (is_read_only and one.changes)
-    ]
+CHANGING = frozenset(one.action.partition("(")[0] for one in KEYS if one.changes)
+"""The actions that change the lab."""
+WHILE_TYPING = frozenset({"focus_pane", "leave", "interrupt", "suspend_process"})
+"""The actions of keys that no text has, which work in the command line, too."""
+
+
+def bindings() -> list[Binding]:
+    """Returns the bindings of the keys. They have priority: a key is handled in the order of typing, before
+    the next one, so that what follows `/` gets into the filter even if the client was busy."""
+    given = [(one.keys, one.action, one.text) for one in KEYS]
+    given += [("ctrl+c", "interrupt", ""), ("ctrl+z", "suspend_process", "")]
+    return [Binding(keys, action, text, show=False, priority=True) for keys, action, text in given]
 
 
 def hints(*, is_read_only: bool) -> list[tuple[str, str]]:

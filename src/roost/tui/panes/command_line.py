@@ -108,14 +108,14 @@ class CommandLine(Horizontal):
         self.input.value = text
         self.input.cursor_position = len(text)
         self._cycle = None
-        self.input.focus()
+        self.screen.set_focus(self.input)  # at once: `focus` would wait, and the next key go elsewhere
 
     def open(self) -> None:
         """Takes the focus for a verb."""
         if self.purpose != "verb":
             self.ask("verb", PROMPT, self._draft)
         else:
-            self.input.focus()
+            self.screen.set_focus(self.input)
 
     def reset(self) -> None:
         """Ends a question."""
