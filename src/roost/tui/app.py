@@ -198,7 +198,7 @@ class RoostClient(App[int]):
         """Notes the key, which `check_action` is not told."""
         if isinstance(event, Key):
             self._is_function_key = event.key != "colon"
-            if self.message and self.focused is not self.command.input and event.key != "escape":
+            if self.message and self.focused is not self.command.input:
                 self.say("")
         await super().on_event(event)
 
@@ -403,10 +403,8 @@ class RoostClient(App[int]):
         self._focus_front()
 
     def action_back(self) -> None:
-        """Takes back one thing: a message, zoom, search, filter, marks."""
-        if self.message:
-            self.say("")
-        elif self.is_zoomed:
+        """Takes back one thing: zoom, search, filter, marks."""
+        if self.is_zoomed:
             self.action_zoom()
         elif isinstance(self.focused, OutputPane) and self.focused.search:
             self.focused.find("")
