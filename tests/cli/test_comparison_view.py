@@ -143,13 +143,13 @@ def test_no_line_is_wider_than_the_terminal(tmp_path: Path, width: int, count: i
     runs = []
     for number in range(count):
         edit_project(tmp_path / "runs", f"{'deep/' * 9}x.py", b"%d\n" % number)
-        name = f"2026-07-01_12-00-0{number}_481 " + "long " * 8
+        name = "long " * 8 + f"2026-07-01_12-00-0{number}_481"
         values = {"model": {"layers": list(range(50 + number))}, f"{'key' * 12}": "text " * 30 + str(number)}
         environment = {**ENVIRONMENT, "driver": f"{number} " * 60}
         runs.append(make(tmp_path / "runs", name, environment=environment, **values).path)
     lines = text(runs, width=width, diff=None).splitlines()
     assert max(map(len, lines)) <= width
-    assert any("2026-07-01_12-00-00" in line for line in lines)
+    assert all(any(f"12-00-0{number}_481" in line for line in lines) for number in range(count))
 
 
 def test_a_setting_and_a_metric_of_one_name(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import subprocess
@@ -144,3 +145,42 @@ def test_each_change_renews_the_stamp_of_the_sessions_folder(tmp_path: Path) -> 
     os.utime(path / "sessions", ns=(later, later))
     labels.set_starred(path, True)
     assert (path / "sessions").stat().st_mtime_ns > later
+
+
+def test_a_process_that_keeps_the_lock_for_ever_stops_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = package(tmp_path).path
+    labels.add_tags(path, ["one"])
+    monkeypatch.setattr(labels, "_LOCK_SECONDS", 0.05)
+    with open(path / "_labels.json") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(Refused, match="another process holds the lock"):
+            labels.add_tags(path, ["two"])
+    assert labels.add_tags(path, ["two"]).tags == ["one", "two"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"tags": [f"t{number}" for number in range(10_000)]},
+        {"tags": ["good", "\x1b[31m"]},
+        {"note": "n" * (labels.MAX_NOTE_BYTES + 1)},
+        {"starred": 1.5},
+    ],
+)
+def test_what_an_editor_has_written_is_not_lost_in_part(tmp_path: Path, body: dict[str, object]) -> None:
+    path = package(tmp_path).path
+    text = json.dumps({"format": 1, **body})
+    (path / "_labels.json").write_text(text)
+    with pytest.raises(Refused, match="did not write"):
+        labels.set_starred(path, True)
+    assert (path / "_labels.json").read_text() == text
+
+
+def test_a_fifo_in_its_place(tmp_path: Path) -> None:
+    path = package(tmp_path).path
+    os.mkfifo(path / "_labels.json")
+    with pytest.raises(Refused, match="did not write"):
+        labels.add_tags(path, ["one"])
+    assert labels.read(path) == Labels()

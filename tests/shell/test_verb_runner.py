@@ -64,7 +64,7 @@ def test_a_project_is_made_trained_shown_and_continued(
     assert output and output.splitlines()[-2:] == shown(runner, f"logs {label} -n 2").splitlines()
     assert shown(runner, f"logs {id} -f") == output
     assert shown(runner, f"logs {label} -n 0") == ""
-    assert shown(runner, f"why {label}").startswith("the first try: ")
+    assert shown(runner, f"why {label}").startswith(f"{label} the first try: ")
     assert shown(runner, f"tag {label} best,paper old") == f"{label}: best, paper, old\n"
     assert shown(runner, f"tag {label} -r old") == f"{label}: best, paper\n"
     assert shown(runner, f"note {label} a note  with blanks") == f"{label}: a note with blanks\n"

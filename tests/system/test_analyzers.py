@@ -35,7 +35,10 @@ pytestmark = [
     pytest.mark.timeout(300),
 ]
 
-STEP = "def experience(self):\n    print('at', self.checkpoint.step)\n    return {'step': self.checkpoint.step}\n"
+STEP = """def experience(self):
+    print('at', self.checkpoint.step)
+    return {'step': self.checkpoint.step}
+"""
 FOREVER = "def experience(self):\n    print('begins', flush=True)\n    while True: pass\n"
 
 
@@ -308,7 +311,7 @@ def test_a_package_without_checkpoints(lab: AnalyzerLab, tmp_path: Path, message
     messages.check(refused.value)
     untrained = lab.analyzer(package=package.path, project=tmp_path, untrained=True, scripts=lab.scripts)
     lab.write("id", "def experience(self): return self.checkpoint and self.checkpoint.id")
-    output, ended, value = lab.run(untrained, "id")
+    _, ended, value = lab.run(untrained, "id")
     assert ended.state == "succeeded" and value is None
     with lab.here():
         task_control.request_stop(untrained.id)

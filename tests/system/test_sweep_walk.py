@@ -48,6 +48,7 @@ def total_bytes(text: str) -> float:
     return float(number) * {"kB": 1e3, "MB": 1e6, "GB": 1e9}[unit]
 
 
+@pytest.mark.timeout(900)  # twenty-one trainings, also on a busy machine
 def test_the_walk(lab: Lab) -> None:
     train, group, compare, plot, keep = re.findall("```bash\n(.*?)```", PAGE, flags=re.DOTALL)
     typed(train, lab.folder)
@@ -56,7 +57,7 @@ def test_the_walk(lab: Lab) -> None:
         tasks = [task.id for task in store.tasks()]
     assert len(tasks) == len(RATES) * SEEDS
     for task in tasks:
-        lab.wait_for(task, "succeeded")
+        lab.wait_for(task, "succeeded", timeout_seconds=120)
 
     (table,) = typed(group, project)
     found = roost.runs(project / "runs")

@@ -17,6 +17,13 @@ from roost.api.api_call import (
     stream_request,
 )
 from roost.base.strategy import StrategyName
+from roost.operations.analyzers.script_call import (
+    CallRow,
+    CheckpointSwitch,
+    ScriptCall,
+    ScriptEntry,
+    ScriptInterrupt,
+)
 from roost.operations.comparing.comparison import PackageComparison
 from roost.operations.curves.curve import RecordedCurves
 from roost.operations.devices.device_history import DEFAULT_SINCE, MachineHistory
@@ -155,15 +162,13 @@ class ClientMethods:
         return get("/events", list[Event], cursor=cursor)
 
     @stream
-    def follow_lab(
-        self, *, cursor: str | None = None, metrics: Sequence[str] = ()
-    ) -> StreamRequest[list[LabChange]]:
+    def follow_lab(self, *, cursor: str = "", metrics: Sequence[str] = ()) -> StreamRequest[list[LabChange]]:
         """Yields the live state of the lab, and its changes as they happen:
         `roost.operations.live_lab.lab_state.LabState` applies them. Each piece whose kind is ``snapshot``
         begins anew.
 
         Args:
-            cursor: Of the last piece received; None: the whole state comes first.
+            cursor: Of the last piece received; empty: the whole state comes first.
             metrics: Patterns of the metrics to follow, as ``valid/*``; none: all.
         """
         return stream_request("/lab/follow", list[LabChange], cursor=cursor, metrics=metrics)
@@ -342,6 +347,35 @@ class ClientMethods:
         )  # fmt: skip
 
     @operation
+    def analyze(
+        self,
+        run: str,
+        *,
+        checkpoint: int | Literal["last", "best"] | None = None,
+        untrained: bool = False,
+        trust: bool = False,
+        scripts: Path | str | None = None,
+        project: Path | str | None = None,
+        **resources: Unpack[ResourceArguments],
+    ) -> ApiRequest[SubmitResponse]:
+        """Queues an analyzer, a task that loads a run once and then runs scripts on it.
+
+        Args:
+            run: The id of the run.
+            checkpoint: An id, ``best`` or ``last``; None: ``last``.
+            untrained: Uses the weights as the Runner builds them.
+            trust: Reads pickles of its checkpoint that are not signed with your key.
+            scripts: The path of a further script, or folder of scripts, that it may run, as for `submit`.
+            project: The path of the project's folder now, if it was moved.
+            **resources: `ResourceArguments`.
+        """
+        return post(
+            f"/runs/{path_segment(run)}/analyze", SubmitResponse, checkpoint=checkpoint, untrained=untrained,
+            trust=trust, scripts=scripts and self._path(scripts), project=project and self._path(project),
+            **resources,
+        )  # fmt: skip
+
+    @operation
     def stop_run(self, run: str, *, now: bool = False) -> ApiRequest[AcceptedRun]:
         """Requests a run to save and stop, or kills it."""
         return post(f"/runs/{path_segment(run)}/stop", AcceptedRun, now=now)
@@ -504,3 +538,47 @@ class ClientMethods:
     def set_priority(self, task: str, priority: int) -> ApiRequest[AcceptedTasks]:
         """Changes the priority of a task; higher starts first."""
         return post(f"/tasks/{path_segment(task)}/priority", AcceptedTasks, priority=priority)
+
+    # --- analyzers, given by the id of the task, a prefix of one, its label or its name
+
+    @operation
+    def run_script(self, task: str, script: str) -> ApiRequest[ScriptCall]:
+        """Requests an analyzer to run a script after those that were requested before.
+
+        Args:
+            task: The analyzer.
+            script: The name of a script, or its absolute path, in one of the folders of the analyzer.
+        """
+        return post(f"/analyzers/{path_segment(task)}/run", ScriptCall, script=script)
+
+    @operation
+    def interrupt_script(self, task: str) -> ApiRequest[ScriptInterrupt]:
+        """Interrupts the script of an analyzer, which lives on."""
+        return post(f"/analyzers/{path_segment(task)}/interrupt", ScriptInterrupt)
+
+    @operation
+    def switch_checkpoint(
+        self, task: str, checkpoint: int | Literal["last", "best", "untrained"]
+    ) -> ApiRequest[CheckpointSwitch]:
+        """Loads another checkpoint into an analyzer, after the scripts that were requested before."""
+        return post(f"/analyzers/{path_segment(task)}/checkpoint", CheckpointSwitch, checkpoint=checkpoint)
+
+    @operation
+    def list_scripts(self, task: str) -> ApiRequest[list[ScriptEntry]]:
+        """Returns the scripts that an analyzer may run."""
+        return get(f"/analyzers/{path_segment(task)}/scripts", list[ScriptEntry])
+
+    @operation
+    def list_calls(self, task: str) -> ApiRequest[list[CallRow]]:
+        """Returns the scripts that an analyzer has run, runs, or will run, oldest first."""
+        return get(f"/analyzers/{path_segment(task)}/calls", list[CallRow])
+
+    @operation
+    def read_output(self, task: str, *, offset: int = 0, limit: int = 1 << 16) -> ApiRequest[LogPage]:
+        """Returns the output of an analyzer from an offset, at most ``limit`` bytes."""
+        return get(f"/analyzers/{path_segment(task)}/output", LogPage, offset=offset, limit=limit)
+
+    @stream
+    def follow_output(self, task: str, *, cursor: str = "0") -> StreamRequest[LogPiece]:
+        """Yields the output of an analyzer as it is printed, until its task ends."""
+        return stream_request(f"/analyzers/{path_segment(task)}/output/follow", LogPiece, cursor=cursor)

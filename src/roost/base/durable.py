@@ -342,7 +342,7 @@ def remove_folder(path: Path) -> None:
 
 def discard(staging: Path) -> None:
     """Removes a staging file or folder. If that fails, `sweep` removes it later."""
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, RecursionError):  # folders nested more deeply than calls may be
         _call_fault("unlink", staging)
         if staging.is_dir() and not staging.is_symlink():
             import shutil

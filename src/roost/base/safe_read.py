@@ -11,11 +11,13 @@ import mmap
 import os
 import stat
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 MAX_SMALL_FILE_BYTES = 64 * 2**20
 """The JSON files that roost writes are far smaller."""
+_LOCK_TICK_SECONDS = 0.005
 _PIECE_BYTES = 1 << 20
 """Small enough to be still in the processor's cache when it is hashed."""
 _MAPPED_BYTES = 1 << 16
@@ -100,6 +102,24 @@ def is_locked(path: Path) -> bool | None:
     finally:
         os.close(fd)
     return False
+
+
+def try_lock(fd: int, seconds: float) -> bool:
+    """Takes the lock (flock) of an open file or folder, for which it waits a while: another process may hold
+    it for ever, as every user who may read the file can.
+
+    Raises:
+        OSError: The file system has no locks.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                return False
+        time.sleep(_LOCK_TICK_SECONDS)
 
 
 def read(path: Path, *, max_bytes: int = MAX_SMALL_FILE_BYTES) -> bytearray:

@@ -30,6 +30,7 @@ _MAX_COLUMNS = 5
 """More runs than this are lines of one table."""
 _MAX_METRICS = 30
 _MAX_CELL = 200
+_MAX_ABOUT = 40
 _MIN_CELL = 12
 _MAX_VALUES = 6
 """Names in a line, and values of one fact of the environment."""
@@ -184,20 +185,14 @@ class _View:
         rows = []
         for at, one in enumerate(self._compared.runs):
             row = one.summary
-            step = (
-                ""
-                if row.step is None
-                else f"{row.step}/{row.total_steps}"
-                if row.total_steps
-                else str(row.step)
-            )
+            step = terminal.format_step(row.step, row.total_steps)
             started, time = terminal.format_time(row.started)[:16], terminal.format_duration(row.seconds)
             about = " ".join((row.error or row.description or "").split())
             path = self._paths[at]
             if self._width is not None and len(path) > self._width // 2:
-                path = _shorten(row.name, self._width // 2)
+                path = table.shorten_middle(terminal.escape_name(row.name), self._width // 2)
             cells = [self._names[at], path, row.state, step, time, started]
-            rows.append([*cells, str(row.sessions or ""), about if len(about) <= 40 else f"{about[:39]}…"])
+            rows.append([*cells, str(row.sessions or ""), _shorten(about, _MAX_ABOUT)])
         dropped = (["ABOUT"], ["SESSIONS"], ["STARTED"], ["TIME"])
         return _Section("", header=header, rows=self._cells(rows), dropped=dropped)
 
@@ -216,7 +211,8 @@ class _View:
             columns[name], ranks[name] = cells, rank
 
         most = _MAX_CELL if width is None else width // 2
-        add("NAME", [self._escape(_shorten(name, most)) for name in self._names], 0)
+        cells = [table.shorten_middle(terminal.escape_name(name), most) for name in self._names]
+        add("NAME", list(map(self._escape, cells)), 0)
         names = _short_names([one.name for one in compared.settings])
         for one in compared.settings:
             cells = [self._escape(_shorten(_format_value(value), _MANY_CELL)) for value in one.values]
@@ -250,7 +246,7 @@ class _View:
             lines.append(f"all are forks of {found.common_parent.package}, with the same past up to step "
                          f"{found.common_parent.step}")  # fmt: skip
         if found.sweep is not None:
-            lines.append(f"all are of the sweep {found.sweep}")
+            lines.append(f"all are of the sweep {found.sweep_name or found.sweep}")
         if found.only_seed:
             lines.append("they differ only in their seed")
         elif found.same_settings and self._compared.code.is_same:
@@ -497,8 +493,7 @@ def _format_value(value: Any) -> str:
 
 
 def _shorten(text: str, most: int) -> str:
-    line = text if text.isprintable() else terminal.escape_name(text)
-    return line if len(line) <= most else f"{line[: most - 1]}…"
+    return terminal.truncate(terminal.escape_name(text), most)
 
 
 def _short_names(names: Sequence[str]) -> Mapping[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 
 from roost.base.text.byte_sizes import format_memory
@@ -76,8 +75,8 @@ def _line(label: str, bars: str, value: str) -> str:
 
 
 def _bars(found: MachineHistory, column: Column, most: float | None, num_bars: int) -> str:
-    """One character for each of equal parts of the time, for the mean of the values in it; a blank where
-    nothing was measured.
+    """Returns one character for each of equal parts of the time, for the mean of the values in it; a blank
+    where nothing was measured.
 
     Args:
         found: The times of the values.
@@ -96,7 +95,7 @@ def _bars(found: MachineHistory, column: Column, most: float | None, num_bars: i
                 parts[at].append(value)
     means = [sum(part) / len(part) if part else None for part in parts]
     top = most or max((mean for mean in means if mean is not None), default=0.0)
-    bars = _BARS if _can_print(_BARS) else _PLAIN_BARS
+    bars = terminal.symbol(_BARS, _PLAIN_BARS)
     return "".join(_MISSING if mean is None else _bar(mean, top, bars) for mean in means)
 
 
@@ -105,16 +104,8 @@ def _bar(value: float, most: float, bars: str) -> str:
     return bars[max(0, min(len(bars) - 1, int(share * len(bars))))]
 
 
-def _can_print(text: str) -> bool:
-    try:
-        text.encode(sys.stdout.encoding or "ascii")
-    except (UnicodeEncodeError, LookupError):
-        return False
-    return True
-
-
 def _format(column: Column | None, unit: str, after: str = "") -> str:
-    """The newest value; empty if there is none."""
+    """Returns the newest value with its unit; empty if there is none."""
     value = _last(column or [])
     if value is None:
         return ""

@@ -148,7 +148,8 @@ def escape_line(text: str) -> str:
 def format_state(name: str, text: str | None = None) -> str:
     """Returns the name of a state, or another text about it, in its colour; `click.echo` removes the colour
     where none is allowed."""
-    return click.style(name if text is None else text, fg=_STATE_COLOURS.get(name))
+    shown, colour = name if text is None else text, _STATE_COLOURS.get(name)
+    return shown if colour is None else click.style(shown, fg=colour)  # never a style without a beginning
 
 
 def format_position(checkpoint: Mapping[str, Any]) -> str:
@@ -241,6 +242,11 @@ def format_path(path: Path) -> str:
 def quote_path(path: Path) -> str:
     """Returns `format_path` for a command line, quoted where a shell needs it."""
     return shlex.quote(format_path(path))
+
+
+def format_step(step: int | None, total_steps: int | None) -> str:
+    """Returns a step, with the number of steps of the run if that is known; empty for None."""
+    return "" if step is None else f"{step}/{total_steps}" if total_steps else str(step)
 
 
 def format_number(value: float | None) -> str:

@@ -18,7 +18,7 @@ from roost.package.session_folder import SessionFolder
 
 RUNS_FOLDER = "runs"
 """The folder of packages, below the current folder, in which commands look for a name."""
-_MAX_LISTED = 20
+_MAX_LISTED = 4
 _EMPTY_QUEUE_FIX = "`roost submit` queues one, `roost ls` lists packages"
 
 

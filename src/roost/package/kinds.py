@@ -101,6 +101,9 @@ class KindTraits(NamedTuple):
     folder: str | None = None
     """The folder of the package that has a session folder for each such task; None: the package itself is the
     session folder."""
+    is_interactive: bool = False
+    """Whether the task mostly waits for its user: without a request for cores it counts as none, and a time
+    without output is no stall."""
 
     @property
     def locks_package(self) -> bool:
@@ -112,7 +115,7 @@ class KindTraits(NamedTuple):
 TASK_KINDS: Mapping[TaskKind, KindTraits] = {
     TaskKind.TRAIN: KindTraits("T", "training"),
     TaskKind.COMMAND: KindTraits("C", "command"),
-    TaskKind.ANALYZE: KindTraits("A", "analyzer", "analyzers"),
+    TaskKind.ANALYZE: KindTraits("A", "analyzer", "analyzers", is_interactive=True),
     TaskKind.PREDICT: KindTraits("P", "prediction", "predictions"),
 }
 """The kinds of which the lab queues tasks. All that the queue, the executors, the routes and the shells know

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import json
 import os
 import re
+import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -34,6 +34,8 @@ MAX_NOTE_BYTES = 64 * 2**10
 _MAX_TAG_CHARACTERS = 64
 _TAG = re.compile(rf"[\w./:+-]{{1,{_MAX_TAG_CHARACTERS}}}")
 _MAX_BYTES = 1 << 20
+_LOCK_SECONDS = 10.0
+"""A change takes milliseconds: a process that holds the lock for longer is stopped, or hangs."""
 _MAX_TRIES = 100
 """How often a write begins again, because another process has replaced or removed the file meanwhile."""
 
@@ -81,7 +83,8 @@ def update(package: Path, change: Callable[[Labels], Labels]) -> Labels:
 
     Raises:
         UsageError: The new labels have a tag that is none, too many tags, or too long a note.
-        Refused: The file with the labels is not as this version of roost writes it.
+        Refused: The file with the labels is not as this version of roost writes it, or another process holds
+            its lock.
         OSError: The file cannot be written; the labels are unchanged.
     """
     for _ in range(_MAX_TRIES):
@@ -141,8 +144,12 @@ def _locked(package: Path) -> Iterator[bytes]:
             raise
         raise _foreign_error(package) from None
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
         own = os.fstat(fd)
+        if not stat.S_ISREG(own.st_mode):
+            raise _foreign_error(package)
+        if not safe_read.try_lock(fd, _LOCK_SECONDS):
+            fix = f"`fuser {NAME}` in the package names that process"
+            raise Refused("another process holds the lock of its labels", where=package, fix=fix)
         try:
             now = os.lstat(path)
         except FileNotFoundError:
@@ -167,9 +174,17 @@ def _to_change(package: Path, present: bytes) -> Labels:
         is_own = found["format"] == FORMAT and found.keys() <= {"format", "tags", "note", "starred"}
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         is_own = False
-    if not is_own:
+    labels = _from_json(found)
+    if not is_own or msgspec.to_builtins(labels) != {
+        **msgspec.to_builtins(Labels()),
+        **_without_format(found),
+    }:
         raise _foreign_error(package)
-    return _from_json(found)
+    return labels
+
+
+def _without_format(found: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in found.items() if name != "format"}
 
 
 def _foreign_error(package: Path) -> Refused:

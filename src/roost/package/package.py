@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -103,7 +104,7 @@ class PackageFolder(SessionFolder):
         Raises:
             NotFound: The folder does not exist, or is not a package.
         """
-        path = Path(path).expanduser().absolute()
+        path = Path(os.path.expanduser(path)).absolute()  # noqa: PTH111  - leaves an unknown ~user as it is
         is_begun = (path / "request.json").is_file()
         if is_begun and not (path / "args.json").is_file():
             fix = "take it from a copy of the package; `roost verify` checks all the rest"

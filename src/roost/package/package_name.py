@@ -14,6 +14,8 @@ from roost.base.errors import Refused, UsageError
 
 NO_SAVE = "NOSAVE"
 """The name of a trial that can be deleted."""
+TRASH = ".trash"
+"""The folder of removed packages, beside the others."""
 _MAX_BYTES = 120
 _MAX_TRIES = 1_000_000
 _TIME_NAME = re.compile(r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d_\d{3}")

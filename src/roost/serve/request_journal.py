@@ -21,7 +21,7 @@ _UNLISTED = ("clear", "clear_journal", "open_run")
 """Operations without a line: a cleared journal is empty, and to name a run by its path changes nothing."""
 _SHOWN_PARAMETERS = (
     "config", "config_path", "folder", "target_dir", "run", "record_path", "task", "task_ID", "checkpoint",
-    "cards", "off", "allowed", "most_per_card", "foreign", "now", "priority",
+    "script", "cards", "off", "allowed", "most_per_card", "foreign", "now", "priority",
     "new_delay", "new_max", "new_devices_IDs",
 )  # fmt: skip
 """The parameters that a line shows. Others, such as a command, may hold secrets."""

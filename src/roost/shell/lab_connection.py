@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from roost.operations.analyzers.script_call import (
         CallRow,
         CheckpointSwitch,
-        Interrupt,
         ScriptCall,
         ScriptEntry,
+        ScriptInterrupt,
     )
     from roost.operations.devices.devices import DeviceList
     from roost.operations.queue.list_tasks import TaskRow
@@ -126,12 +126,11 @@ class LabConnection:
             scripts: A further folder of scripts, or one script.
             cards: The card, or the CPU.
         """
-        is_untrained = checkpoint == "untrained"
         return self._keep(
             self.client.analyze(
                 self.open_run(package).id,
-                checkpoint=None if is_untrained else checkpoint,
-                untrained=is_untrained,
+                checkpoint=None if checkpoint == "untrained" else checkpoint,
+                untrained=checkpoint == "untrained",
                 scripts=None if scripts is None else self._path(scripts),
                 **self._resources(cards),
             )
@@ -139,15 +138,15 @@ class LabConnection:
 
     def run_script(self, analyzer: str, script: str) -> ScriptCall:
         """Has an analyzer run a script, and returns at once."""
-        return self.client.run_script(analyzer, script=self._script(script))
+        return self.client.run_script(analyzer, self._script(script))
 
-    def interrupt_script(self, analyzer: str) -> Interrupt:
+    def interrupt_script(self, analyzer: str) -> ScriptInterrupt:
         """Ends the script that an analyzer runs."""
         return self.client.interrupt_script(analyzer)
 
     def switch_checkpoint(self, analyzer: str, checkpoint: CheckpointName | None) -> CheckpointSwitch:
         """Has an analyzer load another checkpoint; None: the newest."""
-        return self.client.switch_checkpoint(analyzer, checkpoint=checkpoint or "last")
+        return self.client.switch_checkpoint(analyzer, "last" if checkpoint is None else checkpoint)
 
     def list_scripts(self, analyzer: str) -> Sequence[ScriptEntry]:
         """Returns the scripts that an analyzer can run."""
@@ -159,7 +158,14 @@ class LabConnection:
 
     def analyzer_output(self, analyzer: str, offset: int = 0) -> LogPage:
         """Returns a page of the output of an analyzer from an offset in bytes on."""
-        return self.client.read_analyzer_output(analyzer, offset=offset)
+        return self.client.read_output(analyzer, offset=offset)
+
+    def follow_output(self, analyzer: str, offset: int) -> Iterator[str]:
+        """Yields the output of an analyzer from an offset in bytes on as it is printed, until its task
+        ends."""
+        with closing(self.client.follow_output(analyzer, cursor=str(offset))) as events:
+            for event in events:
+                yield event.data.text
 
     def list_tasks(self, *, all_tasks: bool = False) -> Sequence[TaskRow]:
         """Returns the tasks that wait, run, or ended recently, or all of them."""

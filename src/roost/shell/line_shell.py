@@ -43,25 +43,30 @@ class LineShell:
         """Runs the shell; returns the exit code: 0, or of lines from a pipe that of the first error."""
         _write(f"{GREETING}\n")
         read_line = self._terminal_reader() if self._is_terminal else _read_piped
-        while True:
+        leaves = False
+        while not leaves:
             try:
-                typed = read_line(self._prompt())
-            except EOFError:
-                if self._may_leave():
-                    return self._exit_code
-                continue
+                leaves = self._read_and_carry_out(read_line)
             except KeyboardInterrupt:
                 if self._is_terminal and not self._ends_its_tasks:
                     terminal.print_status("exit or Ctrl-D leaves the shell")
                 elif self._may_leave():
                     return self._exit_code if self._is_terminal else INTERRUPTED_EXIT_CODE
-                continue
-            for line in typed.splitlines():
-                self._carry_out(line)
-                if self._runner.wants_exit:
-                    self._runner.wants_exit = False
-                    if self._may_leave():
-                        return self._exit_code
+        return self._exit_code
+
+    def _read_and_carry_out(self, read_line: Callable[[str], str]) -> bool:
+        """Reads and carries out a line, or several that were pasted; returns whether to leave the shell."""
+        try:
+            typed = read_line(self._prompt())
+        except EOFError:
+            return self._may_leave()
+        for line in typed.splitlines():
+            self._carry_out(line)
+            if self._runner.wants_exit:
+                self._runner.wants_exit = False
+                if self._may_leave():
+                    return True
+        return False
 
     def _prompt(self) -> str:
         watched = f" {self._runner.watched}" if self._runner.watched is not None else ""

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import functools
+import re
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from roost.base.errors import Refused, UsageError
 from roost.base.text.byte_sizes import format_bytes
 from roost.display import terminal
+from roost.lab.queue.task import ENDED, PENDING
 from roost.operations.queue.card_request import CardRequest
 from roost.shell import verb_help
 from roost.shell.lab_connection import LabConnection
 from roost.shell.verbs import ParsedVerb, find_verb, parse
 
 if TYPE_CHECKING:
-    from roost.operations.analyzers.script_call import ScriptCall
+    from roost.operations.analyzers.script_call import CallRow, ScriptCall
     from roost.operations.devices.devices import DeviceList
     from roost.operations.queue.list_tasks import Sweep, TaskRow
     from roost.operations.responses import AcceptedTasks, LogPage, SubmitResponse
@@ -31,7 +35,13 @@ _TAIL_BYTES = 1 << 18
 _MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.01, 0.25
 _PAUSE_FACTOR = 1.3
 """The pauses between two looks at a quiet output grow by it."""
+_SWEEP_CHARACTERS = 10
+"""Of the id of a sweep in a table."""
 _ENDED_CALLS = ("succeeded", "failed", "stopped", "crashed")
+_END_WORDS = (*_ENDED_CALLS, "interrupted")
+"""After the number of the analysis, in the line that an analyzer prints at the end of a call."""
+_LAST_LINE_SECONDS, _NOTE_SECONDS = 1.0, 0.5
+_TAIL_CHARACTERS = 4096
 
 
 class VerbRunner:
@@ -182,7 +192,8 @@ class VerbRunner:
         held = {card for row in rows for card in row.cards}
         cards = self.connection.devices().cards if held else []
         numbers = {card.id: card.number for card in cards}
-        yield from _lines(format_tasks(_group_sweeps(rows), time.time(), numbers, self.width))
+        named = [msgspec.structs.replace(row, short=f"{row.label} {row.short}") for row in rows]
+        yield from _lines(format_tasks(_group_sweeps(named), time.time(), numbers, self.width))
 
     def _show_devices(self, found: ParsedVerb) -> Iterator[str]:
         yield from self._device_table(self.connection.devices())
@@ -216,12 +227,15 @@ class VerbRunner:
         if num_lines < 0:
             raise UsageError("is below 0", setting="-n", received=num_lines, fix="give a number of lines")
         if row.kind == _ANALYZE:
-            yield from _tail(lambda offset: self.connection.analyzer_output(row.id, offset), num_lines)
-            return
-        run = self.connection.open_run(row.id).id
-        offset = yield from _tail(lambda offset: self.connection.read_log(run, offset), num_lines)
+            read: Callable[[int], LogPage] = functools.partial(self.connection.analyzer_output, row.id)
+            follow: Callable[[int], Iterator[str]] = functools.partial(self.connection.follow_output, row.id)
+        else:
+            run = self.connection.open_run(row.id).id
+            read = functools.partial(self.connection.read_log, run)
+            follow = functools.partial(self.connection.follow_log, run)
+        offset = yield from _tail(read, num_lines)
         if found["follow"]:
-            yield from _until_interrupted(self.connection.follow_log(run, offset))
+            yield from _until_interrupted(follow(offset))
 
     # --- analyzers
 
@@ -249,7 +263,7 @@ class VerbRunner:
 
     def _show_output(self, found: ParsedVerb) -> Iterator[str]:
         analyzer = self._analyzer(found)
-        for piece in _tail(lambda offset: self.connection.analyzer_output(analyzer, offset)):
+        for piece in _tail(functools.partial(self.connection.analyzer_output, analyzer)):
             yield piece if found["styled"] else click.unstyle(piece)
 
     def _interrupt(self, found: ParsedVerb) -> Iterator[str]:
@@ -277,31 +291,17 @@ class VerbRunner:
     def _follow_call(self, call: ScriptCall) -> Iterator[str]:
         """Yields the output of a call until its script has ended. The first interrupt ends the script, a
         second one the following."""
-        decode, offset = terminal.OutputDecoder(), call.output_offset
-        is_interrupted, pause = False, _MIN_PAUSE_SECONDS
-        while True:
+        pieces = _FollowedCall(self.connection, call)
+        is_interrupted = False
+        while not pieces.has_ended:
             try:
-                has_ended = self._has_ended(call)  # read first: what came before the end is then read
-                page = self.connection.analyzer_output(call.task, offset)
-                if page.text:
-                    offset, pause = page.next, _MIN_PAUSE_SECONDS
-                    yield decode(page.text.encode())
-                elif has_ended:
-                    yield decode(b"", final=True)
-                    return
-                else:
-                    time.sleep(pause)
-                    pause = min(pause * _PAUSE_FACTOR, _MAX_PAUSE_SECONDS)
+                yield from pieces.read()
             except KeyboardInterrupt:
                 if is_interrupted:
                     yield "\nthe analyzer continues; showAN prints its output\n"
                     return
                 is_interrupted = True
                 self.connection.interrupt_script(call.task)
-
-    def _has_ended(self, call: ScriptCall) -> bool:
-        calls = self.connection.list_calls(call.task)
-        return any(one.analysis == call.analysis and one.state in _ENDED_CALLS for one in calls)
 
     # --- the shell
 
@@ -317,6 +317,85 @@ class VerbRunner:
         """Returns the labels of tasks by their ids."""
         found = {row.id: row.label for row in self.connection.list_tasks()}
         return {id: found.get(id, id) for id in ids}
+
+
+class _FollowedCall:
+    """The output of a call in an analyzer, read again and again until its script has ended.
+
+    Args:
+        connection: The lab.
+        call: The call.
+
+    Attributes:
+        has_ended: Whether the script has ended, and all of its output was read.
+    """
+
+    def __init__(self, connection: LabConnection, call: ScriptCall) -> None:
+        self._connection, self._call = connection, call
+        self._offset, self._decode = call.output_offset, terminal.OutputDecoder()
+        self._tail = ""
+        """The last lines, in which the line that the analyzer prints at the end of the call is looked for."""
+        self._end_line = re.compile(
+            rf"^analysis {call.analysis}: (?:{'|'.join(_END_WORDS)})\b.*\n", re.MULTILINE
+        )
+        self._pause, self._next_look = _MIN_PAUSE_SECONDS, time.monotonic() + _NOTE_SECONDS
+        self._note = ""
+        self.has_ended = False
+
+    def read(self) -> Iterator[str]:
+        """Yields the output since the last call, and notes about an analyzer that waits; waits a little if
+        there is none."""
+        row = next(
+            one for one in self._connection.list_calls(self._call.task) if one.analysis == self._call.analysis
+        )
+        text = yield from self._new_output()
+        if row.state in _ENDED_CALLS:
+            yield from self._last_output(row)
+        elif text:
+            self._pause = _MIN_PAUSE_SECONDS
+        elif time.monotonic() >= self._next_look:
+            self._next_look = time.monotonic() + _NOTE_SECONDS
+            yield from self._waiting_note()
+        else:
+            time.sleep(self._pause)
+            self._pause = min(self._pause * _PAUSE_FACTOR, _MAX_PAUSE_SECONDS)
+
+    def _new_output(self) -> Generator[str, None, str]:
+        page = self._connection.analyzer_output(self._call.task, self._offset)
+        self._offset = page.next
+        text = self._decode(page.text.encode())
+        self._tail = (self._tail + click.unstyle(text))[-_TAIL_CHARACTERS:]
+        if text:
+            yield text
+        return text
+
+    def _last_output(self, row: CallRow) -> Iterator[str]:
+        """Yields the rest of the output. Its last line comes a little after the end of the script; one that
+        was killed has none."""
+        deadline = time.monotonic() + _LAST_LINE_SECONDS
+        while self._end_line.search(self._tail) is None:
+            if (yield from self._new_output()):
+                deadline = time.monotonic() + _LAST_LINE_SECONDS
+            elif time.monotonic() > deadline:
+                error = f": {row.error}" if row.error else ""
+                yield from _lines([f"analysis {row.analysis}: {row.state}{error}"])
+                break
+            else:
+                time.sleep(_MIN_PAUSE_SECONDS)
+        yield self._decode(b"", final=True)
+        self.has_ended = True
+
+    def _waiting_note(self) -> Iterator[str]:
+        """Yields why the analyzer does not run the script, if that is new."""
+        task = self._connection.find_task(self._call.task)
+        note = ""
+        if task.state in ENDED:
+            note, self.has_ended = f"{task.label} has {task.state}", True
+        elif task.state == PENDING:
+            note = f"{task.label} has not started yet: {task.reason or 'it waits'}"
+        if note and note != self._note:
+            yield from _lines([note])
+        self._note = note
 
 
 _ANALYZE = "analyze"
@@ -377,7 +456,7 @@ def _group_sweeps(rows: Sequence[TaskRow]) -> list[TaskRow | Sweep]:
     return [
         found[0]
         if len(found) == 1
-        else Sweep(id=id, short=id[: len(found[0].short)], tasks=tuple(found), total=len(found))
+        else Sweep(id=id, short=id[:_SWEEP_CHARACTERS], tasks=tuple(found), total=len(found))
         for id, found in tasks.items()
     ]
 

@@ -213,8 +213,8 @@ def test_the_picture_of_a_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("ROOST_LEASES", str(tmp_path / "leases"))
     cards = [{"id": "SIM-0", "name": "H100\x1b[2J", "total_mb": 24_576}]
     ring, now = rings.writer(rings.shared_folder(tmp_path), cards), sample_ring.boot_seconds()
-    for ago in range(600, -1, -1):
-        busy = 100.0 * (600 - ago) / 600
+    for ago in range(120, -1, -1):
+        busy = 100.0 * (120 - ago) / 120
         values = {
             "host/cpu": busy,
             "SIM-0/utilization": busy,
@@ -222,7 +222,7 @@ def test_the_picture_of_a_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             "SIM-0/power": 300.0,
         }
         ring.add(rings.sample(ring, now - ago)._replace(values=tuple(map(values.get, ring.columns, nans()))))
-    ended = roost("devices", "--history", "--since", "10min", PYTHONIOENCODING="utf-8", COLUMNS="80")
+    ended = roost("devices", "--history", "--since", "2min", PYTHONIOENCODING="utf-8", COLUMNS="80")
     lines = ended.stdout.splitlines()
     busy_line = next(line for line in lines if line.startswith("  busy"))
     bars = busy_line[10:54]

@@ -7,11 +7,19 @@ import os
 import time
 from pathlib import Path
 
+import pytest
+
 from roost.devices import lease_files
 from roost.devices.sampling import sample_ring
 from roost.devices.sampling.sample_ring import MachineSample, RingHeader, RingWriter
 
 TWO_CARDS = [{"id": f"GPU-{n}", "name": "H100", "total_mb": 81_920} for n in range(2)]
+
+
+def boot_a_day_ago(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Samples of hours ago are possible, however short ago the machine of the tests was booted."""
+    since_boot = sample_ring.boot_seconds
+    monkeypatch.setattr(sample_ring, "boot_seconds", lambda: since_boot() + 86_400)
 
 
 def shared_folder(tmp_path: Path) -> Path:

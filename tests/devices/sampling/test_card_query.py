@@ -83,6 +83,7 @@ def test_a_driver_that_hangs_is_killed_and_asked_again(
     monkeypatch.setattr(card_query, "_ANSWER_SECONDS", 0.5)
     held = tmp_path / "held"
     held.touch()
+    driver.says({"uuid": "GPU-aa1"})  # as later: a card that vanishes within a sample ends the process
     answer(query)
     driver.says({"uuid": "GPU-aa1"}, hangs={"Count": str(held)})
     (pid,) = query.pids

@@ -131,3 +131,37 @@ def test_a_user_who_keeps_the_lock_stops_the_others_for_seconds_only(tmp_path: P
         assert not own.is_sampling
         wait_for(lambda: (own.sample(60.0), own.is_sampling)[1])
     assert sample_ring.newest_ring(str(folder), is_fresh=True) is not None and other.end() == 0
+
+
+def test_a_process_of_the_same_user_that_is_stopped_stops_the_others_for_seconds_only(tmp_path: Path) -> None:
+    folder = rings.shared_folder(tmp_path)
+
+    with sampler(folder) as stopped, sampler(folder) as second, sampler(folder) as third:
+        stopped.sample(1.0)
+        assert stopped.is_sampling
+        second.sample(5.0)
+        assert not second.is_sampling, "it may only be late"
+        wait_for(lambda: (second.sample(60.0), second.is_sampling)[1])
+        third.sample(1.0)
+        assert not third.is_sampling
+        wait_for(lambda: (stopped.sample(0.0), not stopped.is_sampling)[1])
+        second.sample(0.0)
+        assert second.is_sampling
+        found = newest_ring(str(folder), is_fresh=True)
+        assert found is not None and len(found.level(0)) >= 2, "with the history of the first"
+
+
+def test_a_process_that_takes_over_a_day_of_samples_goes_on_at_once(tmp_path: Path) -> None:
+    """To copy them costs some hundred times as much as a sample."""
+    folder = rings.shared_folder(tmp_path)
+    with sampler(folder) as first:
+        first.sample(1.0)
+        ring = first._sampling._ring  # type: ignore[union-attr]
+        assert ring is not None
+        last = newest_ring(str(folder)).level(0)[-1]  # type: ignore[union-attr]
+        for level, (seconds, count) in enumerate(ring.header.levels):
+            for back in range(1, count):
+                ring._write(level, last._replace(boot_seconds=last.boot_seconds - back * seconds))
+    with sampler(folder) as second:
+        wait_for(lambda: (second.sample(1.0), second.is_sampling)[1])
+        assert second._sampling._next < time.monotonic() + 2  # type: ignore[union-attr]

@@ -31,7 +31,10 @@ def test_a_sample_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert live.missed_seconds() == 0
 
 
-def test_a_day_is_kept_at_growing_intervals_within_its_size(tmp_path: Path) -> None:
+def test_a_day_is_kept_at_growing_intervals_within_its_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rings.boot_a_day_ago(monkeypatch)
     folder = rings.shared_folder(tmp_path)
     many = [{"id": f"GPU-{n:036d}", "name": "NVIDIA H100 80GB HBM3", "total_mb": 81_559} for n in range(64)]
     for cards in (rings.TWO_CARDS, many):
@@ -39,7 +42,9 @@ def test_a_day_is_kept_at_growing_intervals_within_its_size(tmp_path: Path) -> N
         assert (folder / f"{os.geteuid()}.samples").stat().st_size <= sample_ring.MAX_BYTES
         size.close()
     ring = rings.writer(folder)
-    begin = boot_seconds() - 30_000
+    end = sample_ring.boot_seconds()
+    monkeypatch.setattr(sample_ring, "boot_seconds", lambda: end)  # writing takes seconds
+    begin = end - 30_000
     for second in range(30_000):
         ring.add(rings.sample(ring, begin + second, host__cpu=float(second % 100)))
     found = newest_ring(str(folder))

@@ -106,7 +106,10 @@ def test_a_queue_of_the_first_version_is_migrated(tmp_path: Path) -> None:
             connection.execute(line)
         for one in (before, like, ended, task(name="moved", plan=large)):
             known = task_rows.column_values(one)
-            values = (*(known[name] or None if name == "seq" else known[name] for name in columns), task_rows.compress_json(one.plan))
+            values = (
+                *(known[name] or None if name == "seq" else known[name] for name in columns),
+                task_rows.compress_json(one.plan),
+            )
             connection.execute(f'INSERT INTO task ({names}, "plan") VALUES ({marks})', values)
         connection.execute("PRAGMA user_version = 1")
     with connection:

@@ -10,7 +10,7 @@ import pytest
 
 from roost.base.errors import ConfigError
 from roost.devices import lease_files
-from roost.devices.sampling.sample_ring import boot_seconds
+from roost.devices.sampling import sample_ring
 from roost.operations.devices import device_history
 from tests.devices.leasing import card, take
 from tests.devices.sampling import rings
@@ -21,13 +21,14 @@ CARDS = [{"id": f"SIM-{n}", "name": "H100", "total_mb": 24_576} for n in range(2
 @pytest.fixture
 def samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("ROOST_LEASES", str(tmp_path / "leases"))
+    rings.boot_a_day_ago(monkeypatch)
     return rings.shared_folder(tmp_path)
 
 
 def fill(folder: Path, seconds: int, step: int = 1) -> None:
     """So many seconds until now: the CPU busy for 25 %, then the last tenth for 75 %."""
     ring = rings.writer(folder, CARDS)
-    now = boot_seconds()
+    now = sample_ring.boot_seconds()
     for ago in range(seconds, -1, -step):
         busy = 75.0 if ago < seconds / 10 else 25.0
         values = [

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import roost
+from roost.analysis import preconditions
 from roost.base.errors import Damaged, Refused, RoostError, UsageError
 from roost.operations.keeping import prune
 from roost.operations.keeping.prune import PlannedPruning, PruneRequest, checked_request
@@ -18,9 +19,9 @@ from roost.operations.lifecycle.continue_ import ContinueRequest, continue_
 from roost.operations.lifecycle.fork import ForkRequest, fork
 from roost.operations.listing.list_packages import list_packages
 from roost.operations.reading.verify import Finding, verify
-from roost.package.checkpoints import checkpoint
+from roost.package.checkpoints import checkpoint, pruning
 from roost.package.package import PackageFolder
-from roost.package.seals import session_seal
+from roost.package.seals import seal, session_seal
 from roost.train.weights import package_weights
 from tests.operations.packages import add_checkpoint, package, session
 from tests.project.trained import trained
@@ -86,6 +87,7 @@ def test_without_any_checkpoint_continue_and_fork_refuse_to_begin_at_zero(tmp_pa
     for begin in (
         lambda: continue_(ContinueRequest(package=made.path)),
         lambda: fork(ForkRequest(package=made.path)),
+        lambda: preconditions.check_checkpoints(made, None, fix="wait for its first one"),
     ):
         with pytest.raises(Refused, match=r"its checkpoints were removed on .*--records-only.*roost rerun"):
             begin()
@@ -206,3 +208,56 @@ def test_a_session_that_fails_before_it_saves_changes_nothing_about_it(tmp_path:
     add_checkpoint(made, 3, {"step": 40, "epoch": 4})
     (made.checkpoints / "state_3.ckpt" / "MANIFEST.json").unlink()
     assert [one.path for one in bad(made)] == ["Checkpoints/state_3.ckpt"]
+
+
+@pytest.mark.parametrize("name", ["../../precious", "/precious", "Checkpoints", "Checkpoints/../../one"])
+def test_a_record_of_prunings_from_elsewhere_removes_nothing_outside(tmp_path: Path, name: str) -> None:
+    made = package(tmp_path / "runs", checkpoints=False)
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    entry = {"time": 1.8e9, "rule": "--keep last", "session": 1}
+    for part in ("removed", "reduced"):
+        body = {"format": 1, "prunings": [{**entry, part: {name.replace("/precious", str(precious)): ""}}]}
+        (made.path / "_pruned.json").write_bytes(seal.encode(body))
+        with pytest.raises(RoostError, match="names what is no checkpoint"):
+            pruned(made, BEST_AND_LAST)
+        with pytest.raises(RoostError, match="names what is no checkpoint"):
+            pruning.finish_interrupted(made)
+        assert precious.is_dir() and made.checkpoints.is_dir()
+        assert [one.path for one in bad(made)] == ["_pruned.json"]
+
+
+@pytest.mark.parametrize("request_", [BEST_AND_LAST, WEIGHTS_ONLY, RECORDS_ONLY])
+def test_checkpoints_of_another_package_are_not_pruned_through_a_link(
+    tmp_path: Path, request_: PruneRequest
+) -> None:
+    other, made = package(tmp_path / "runs", "other"), package(tmp_path / "runs", checkpoints=False)
+    made.checkpoints.rmdir()
+    made.checkpoints.symlink_to(other.checkpoints)
+    with pytest.raises(Refused, match=r"Checkpoints is a link to .*other"):
+        pruned(made, request_)
+    made.checkpoints.unlink()
+    made.checkpoints.mkdir()
+    (made.checkpoints / "state_0.ckpt").symlink_to(other.checkpoints / "state_0.ckpt")
+    with pytest.raises(Refused, match=r"state_0.ckpt is a link to .*other"):
+        pruned(made, request_)
+    assert checkpoint.ids(other.checkpoints) == [0, 1, 2]
+
+
+def test_a_second_pruning_that_was_cut_off_at_once_is_explained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from roost.base import durable
+
+    made = sealed(tmp_path)
+    pruned(made, PruneRequest(keep=("0",)))
+
+    def cut(operation: str, path: str) -> None:
+        if operation == "rename" and path.endswith("_package.json"):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(durable, "fault", cut)
+    with pytest.raises(KeyboardInterrupt):
+        pruned(made, RECORDS_ONLY)
+    monkeypatch.setattr(durable, "fault", None)
+    assert checkpoint.ids(made.checkpoints) == [0, 2] and bad(made) == []

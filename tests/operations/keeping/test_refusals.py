@@ -57,7 +57,11 @@ def test_one_that_a_process_has_locked_may_not(tmp_path: Path) -> None:
     made = package(tmp_path / "runs")
     fd = made.lock()
     found = refusal(made.path)
-    assert found is not None and found.is_by_lock and refusals.find_use(made.path) is None
+    assert (
+        found is not None
+        and found.is_by_lock
+        and refusals.find_use(made.path, refusals.Dependents([])) is None
+    )
     os.close(fd)
     assert reason(made.path) is None
 
@@ -113,6 +117,9 @@ def test_the_initial_weights_of_a_waiting_task_may_not_go(lab: Lab, tmp_path: Pa
         found = reason(made.path)
         assert found is not None and found.startswith("has the initial weights of task")
     assert reason(package(tmp_path / "runs", "other").path) is None
+    for value in ("~no-such-user/a", "a\0b"):
+        args.write_text(json.dumps({"init_from": value}))
+        assert reason(made.path) is None
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import shutil
+import subprocess
+import threading
 from pathlib import Path
 
 import pytest
 
 from roost.base import durable
 from roost.base.errors import NotFound, Refused, UsageError
-from roost.operations.keeping import trash
+from roost.devices.resource_request import TaskOptions
+from roost.operations.keeping import disk_usage, label_packages, prune, trash
+from roost.operations.keeping.prune import PlannedPruning, PruneRequest
+from roost.operations.lifecycle.continue_ import ContinueRequest, continue_
+from roost.operations.lifecycle.fork import ForkRequest, fork
+from roost.operations.lifecycle.rerun import RerunRequest, rerun
 from roost.operations.listing.list_packages import list_packages
+from roost.operations.queue.submit import submit_continue
 from roost.operations.reading.verify import verify
-from roost.package import labels
+from roost.package import labels, sessions
+from roost.package.checkpoints import checkpoint
 from roost.package.package import PackageFolder
 from tests.operations.packages import VALUES, package, session
+from tests.waiting import wait_for
 
 
 @pytest.fixture(autouse=True)
@@ -70,6 +81,21 @@ def test_several_of_one_name_are_told_apart_by_their_paths(tmp_path: Path) -> No
         list(trash.restore(["b"]))
 
 
+def test_a_pattern_takes_several_back_and_a_misspelled_name_is_corrected(tmp_path: Path) -> None:
+    for name in ("lr-1", "lr-2", "width-1"):
+        package(tmp_path / "runs", name)
+    remove("lr-1", "lr-2", "width-1")
+    with pytest.raises(NotFound, match="did you mean 'width-1'"):
+        list(trash.restore(["widht-1"]))
+    with pytest.raises(NotFound):
+        list(trash.restore(["lr-*", "depth-*"]))
+    assert [to.name for _, to in trash.restore(["runs/lr-*"])] == ["lr-1", "lr-2"]
+    package(tmp_path / "runs", "width-1")
+    remove("width-1")
+    with pytest.raises(UsageError, match="2 removed packages"):
+        list(trash.restore(["width-*"]))
+
+
 def test_nothing_is_removed_unless_all_can_be(tmp_path: Path) -> None:
     for name in ("a", "b", "c"):
         package(tmp_path / "runs", name)
@@ -97,6 +123,32 @@ def test_a_package_that_another_process_removed_first_is_not_found(tmp_path: Pat
         list(trash.remove([one.path for one in planned]))
     fd = PackageFolder(trash.entries([made.path.parent])[0].path).lock()  # it was left open
     os.close(fd)
+
+
+def test_a_package_that_took_the_name_while_the_lock_was_waited_for_stays(tmp_path: Path) -> None:
+    made, other = package(tmp_path / "runs", "a"), package(tmp_path / "others", "a")
+    (planned,) = trash.plan_removal(["runs/a"])
+    fd, lock = made.lock(), made.path / sessions.LOCK_NAME
+    found: list[BaseException] = []
+
+    def remove_it() -> None:
+        try:
+            list(trash.remove([planned.path]))
+        except Refused as error:
+            found.append(error)
+
+    def is_awaited() -> bool:
+        opened = [os.path.realpath(one) for one in Path("/proc/self/fd").iterdir()]
+        return opened.count(str(lock)) == 2
+
+    waiting = threading.Thread(target=remove_it)
+    waiting.start()
+    wait_for(is_awaited)
+    made.path.rename(tmp_path / "elsewhere")
+    other.path.rename(made.path)
+    os.close(fd)
+    waiting.join()
+    assert len(found) == 1 and names(tmp_path / "runs") == ["a"] and not list(tmp_path.glob("runs/.trash/*"))
 
 
 @pytest.mark.parametrize("what", ["link", "newer", "no package", "half deleted"])
@@ -235,8 +287,128 @@ def test_nothing_of_another_user_is_half_deleted(tmp_path: Path) -> None:
 def test_a_parent_goes_together_with_its_fork(tmp_path: Path) -> None:
     made = package(tmp_path / "runs", "a")
     parent = {"package": "a", "path": str(made.path), "checkpoint": 2, "step": 30, "sha256": "0" * 64}
-    fork = PackageFolder.create(tmp_path / "runs", name="fork", values=VALUES, request={"parent": parent})
-    session(fork, "stopped")
+    child = PackageFolder.create(tmp_path / "runs", name="fork", values=VALUES, request={"parent": parent})
+    session(child, "stopped")
     with pytest.raises(Refused, match="is the parent of fork"):
         trash.plan_removal(["a"])
     assert len(remove("a", "fork")) == 2
+
+
+def test_what_is_needed_since_it_was_listed_is_left(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs", "a")
+    planned = trash.plan_removal(["a"])
+    parent = {"package": "a", "path": str(made.path), "checkpoint": 2, "step": 30, "sha256": "0" * 64}
+    child = PackageFolder.create(tmp_path / "runs", name="fork", values=VALUES, request={"parent": parent})
+    session(child, "stopped")
+    with pytest.raises(Refused, match="is the parent of fork"):
+        list(trash.remove([one.path for one in planned]))
+    with pytest.raises(Refused, match="is the parent of fork"):
+        request = PruneRequest(keep=("last",))
+        list(prune.prune([PlannedPruning(path=made.path, pruning=prune.plan_one(made, request))], request))
+    assert made.path.is_dir()
+
+
+def test_a_removed_package_is_neither_removed_again_nor_changed(tmp_path: Path) -> None:
+    package(tmp_path / "runs", "a", state="crashed")
+    (to,) = remove("a")
+    for begin in (
+        lambda: remove(str(to)),
+        lambda: prune.plan([str(to)], PruneRequest(records_only=True)),
+        lambda: continue_(ContinueRequest(package=to)),
+        lambda: fork(ForkRequest(package=to)),
+        lambda: rerun(RerunRequest(package=to)),
+        lambda: submit_continue(ContinueRequest(package=to), TaskOptions()),
+        lambda: label_packages.tag([str(to)], ["x"]),
+    ):
+        with pytest.raises(Refused, match=r"it is in the trash.*roost restore"):
+            begin()
+    assert list(to.parent.iterdir()) == [to]
+
+
+def test_one_that_was_removed_and_replaced_meanwhile_is_not_pruned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lock would be that of another folder."""
+    made = package(tmp_path / "runs", "a")
+    request = PruneRequest(records_only=True)
+    planned = prune.plan(["a"], request)
+
+    def lock(self: PackageFolder) -> int:
+        fd = os.open(self.path / "lock", os.O_RDWR)
+        monkeypatch.undo()
+        made.path.rename(tmp_path / "elsewhere")
+        package(tmp_path / "runs", "a")
+        return fd
+
+    monkeypatch.setattr(PackageFolder, "lock", lock)
+    with pytest.raises(NotFound, match="removed meanwhile"):
+        list(prune.prune(planned, request))
+    assert checkpoint.ids(made.checkpoints) == [0, 1, 2]
+
+
+def test_folders_nested_more_deeply_than_calls(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs", "a")
+    fd = os.open(made.path, os.O_RDONLY)
+    for _ in range(1200):
+        os.mkdir("d", dir_fd=fd)
+        inner = os.open("d", os.O_RDONLY, dir_fd=fd)
+        os.close(fd)
+        fd = inner
+    os.close(fd)
+    assert disk_usage.disk_usage([made.path]).total > 0
+    (to,) = remove("a")
+    (done,) = trash.delete([tmp_path / "runs"], trash.entries([tmp_path / "runs"]))
+    assert done.error is None or "could not be deleted" in done.error
+    assert not to.exists()
+    subprocess.run(["rm", "-rf", str(tmp_path / "runs")], check=True)  # pytest cannot
+
+
+def test_a_deletion_that_is_stopped_stops_no_other_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package(tmp_path / "runs", "a")
+    (to,) = remove("a")
+    monkeypatch.setattr(trash, "_LOCK_SECONDS", 0.05)
+    fd = os.open(to.parent, os.O_RDONLY)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    with pytest.raises(Refused, match="another process deletes"):
+        list(trash.delete([tmp_path / "runs"], trash.entries([tmp_path / "runs"])))
+    os.close(fd)
+    assert to.is_dir()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_a_trash_of_another_user_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROOST_STATE", str(tmp_path / "state"))
+    made = package(tmp_path / "runs", "a")
+    (tmp_path / "runs" / ".trash").mkdir(mode=0o755)
+    (tmp_path / "runs").chmod(0o777)
+    for path in (tmp_path, *tmp_path.parents[:3]):
+        path.chmod(0o755)
+    for path in (made.path, *made.path.rglob("*")):
+        os.chown(path, 65534, 65534, follow_symlinks=False)
+    pid = os.fork()
+    if pid == 0:
+        os.setuid(65534)
+        try:
+            list(trash.remove([made.path]))
+        except Refused as error:
+            os._exit(0 if "the trash belongs to root" in str(error) else 1)
+        os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert made.path.is_dir()
+
+
+def test_a_link_in_the_trash_is_no_removed_package(tmp_path: Path) -> None:
+    package(tmp_path / "runs", "a")
+    package(tmp_path / "elsewhere", "b")
+    (to,) = remove("a")
+    linked = to.with_name(to.name.replace("Z_a", "Z_b"))
+    linked.symlink_to(tmp_path / "elsewhere" / "b")
+    (to.parent / ".b.tmp-0123456789ab").symlink_to(tmp_path / "nowhere")
+    roots = [tmp_path / "runs"]
+    assert [one.path for one in trash.entries(roots)] == [to]
+    with pytest.raises(NotFound):
+        list(trash.restore(["b"]))
+    assert [one.error for one in trash.delete(roots, trash.entries(roots))] == [None, None]
+    assert list(to.parent.iterdir()) == [linked] and names(tmp_path / "elsewhere") == ["b"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,11 @@ import pytest
 
 from roost.base.errors import ConfigError, Refused, RoostError
 from roost.config import layers
+from roost.devices.resource_request import TaskOptions
+from roost.operations.lifecycle.continue_ import ContinueRequest, continue_
+from roost.operations.lifecycle.fork import ForkRequest, fork
 from roost.operations.lifecycle.rerun import RerunRequest, rerun
+from roost.operations.queue.submit import submit_continue
 from roost.package.checkpoints import checkpoint
 from roost.package.package import PackageFolder
 from roost.package.package_draft import prepare_training
@@ -104,3 +109,19 @@ def test_what_cannot_be_run_again(tmp_path: Path, messages: Messages) -> None:
     refused(ConfigError)
     (made.path / "config.yaml").unlink()
     refused(ConfigError)
+
+
+@pytest.mark.parametrize("what", ["rerun", "continue", "fork", "submit"])
+def test_a_package_of_a_newer_roost_is_not_misread(tmp_path: Path, what: str) -> None:
+    made = package(tmp_path / "runs", state="crashed")
+    request = made.path / "request.json"
+    request.write_text(request.read_text().replace('"format": 1', '"format": 2'))
+    begin: dict[str, Callable[[], object]] = {
+        "rerun": lambda: rerun(RerunRequest(package=made.path)),
+        "continue": lambda: continue_(ContinueRequest(package=made.path)),
+        "fork": lambda: fork(ForkRequest(package=made.path)),
+        "submit": lambda: submit_continue(ContinueRequest(package=made.path), TaskOptions()),
+    }
+    with pytest.raises(Refused, match="a newer roost has written it, in format 2"):
+        begin[what]()
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["one"] and len(made.sessions()) == 1

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 from roost.base.errors import NotFound, UsageError
 from roost.lab.queue.queue_store import QueueStore
+from roost.lab.queue.task import STOP
 from roost.operations.listing.named_packages import select_packages, split_words
 from tests.lab import queued
 from tests.messages import Messages
@@ -58,7 +60,28 @@ def test_a_task_and_a_sweep(folder: Path, tmp_path: Path) -> None:
             for name in ("b1", "a1")
         ]
         store.submit(tasks)
+        for task in tasks:
+            store.request_stop(task.id, STOP)
     assert names("try") == ["b1", "a1"] and names(tasks[1].id) == ["a1"]
+    shutil.rmtree(folder / "b1")
+    assert names("try") == ["a1"]
+    shutil.rmtree(folder / "a1")
+    with pytest.raises(NotFound, match="removed"):
+        names("try")
+
+
+def test_a_sweep_names_those_that_were_not_removed(folder: Path, tmp_path: Path, messages: Messages) -> None:
+    with QueueStore.open(tmp_path / "state" / "lab") as store:
+        for name in ("b1", "a1", "a2"):
+            each = {"package": str(folder / name), "name": name, "state": "succeeded"}
+            store.restore([queued.task(**each, sweep="7sweep", sweep_name="try")])
+    shutil.rmtree(folder / "a1")
+    assert names("try") == ["b1", "a2"]
+    for name in ("b1", "a2"):
+        shutil.rmtree(folder / name)
+    with pytest.raises(NotFound) as error:
+        select_packages(["try"])
+    messages.check(str(error.value))
 
 
 @pytest.mark.parametrize("words", [["nothing"], ["x*"], ["width>9"], ["empty"]])
@@ -69,6 +92,17 @@ def test_what_names_nothing(words: list[str], tmp_path: Path, messages: Messages
     messages.check(str(error.value))
     with pytest.raises(UsageError):
         select_packages(["widht>1"])
+
+
+@pytest.mark.parametrize("words", [[""], [" "], ["a1", ""], ["", "width>0"], ["runs", "\n"]])
+def test_an_empty_word_is_not_the_current_folder(words: list[str]) -> None:
+    with pytest.raises(UsageError, match="a word is empty"):
+        select_packages(words)
+
+
+def test_the_home_of_a_user_who_does_not_exist() -> None:
+    with pytest.raises(NotFound):
+        select_packages(["~no-such-user/a"])
 
 
 def test_folders_come_first(tmp_path: Path) -> None:

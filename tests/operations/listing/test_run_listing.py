@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,11 @@ import msgspec
 import pytest
 
 from roost.base.errors import UsageError
+from roost.operations.keeping.allocated_bytes import folder_bytes
 from roost.operations.listing.run_listing import complete_rows, is_same, list_runs, short_names
-from tests.operations.packages import VALUES, package
+from roost.package import labels
+from roost.package.package import PackageFolder
+from tests.operations.packages import VALUES, package, session
 
 
 @pytest.fixture(autouse=True)
@@ -66,6 +71,34 @@ def test_a_limit_counts_what_it_hides_and_only_what_is_shown_varies(tmp_path: Pa
     assert list_runs([tmp_path / "runs"], limit=1).columns == {}
 
 
+def test_a_list_that_is_cut_without_an_order_has_what_started_last(tmp_path: Path) -> None:
+    folder = tmp_path / "runs"
+
+    def shown(query: str = "", **options: Any) -> str:
+        found = list_runs([tmp_path], query, **options)
+        return "".join(row.name for row in found.rows) + f" {found.hidden}"
+
+    for started, name in enumerate("dbca"):
+        package(folder, name, values=VALUES, checkpoints=False, started=100.0 + started)
+    package(folder, "0", state="new")
+    assert shown(limit=2) == "ac 3" and shown("status:succeeded", limit=2) == "ac 2"
+    os.utime(folder, (50, 50))  # settled: from now on the index alone says which are the newest
+    for _ in range(2):
+        assert shown(limit=2) == "ac 3" and shown(limit=4) == "abcd 1" and shown(limit=9) == "0abcd 0"
+    labels.add_tags(folder / "a", ["seen"])
+    assert list_runs([folder], limit=2).rows[0].tags == ["seen"]
+    session(PackageFolder(folder / "0"), "running", started=200.0)  # no change of the folder itself
+    assert shown(limit=2) == "0a 3" and list_runs([folder], limit=1).rows[0].state == "running"
+    shutil.rmtree(folder / "a")
+    assert shown(limit=2) == "0c 2"
+    package(folder, "b2", values=VALUES, started=300.0)
+    assert shown(limit=2) == "0b2 3"
+    shutil.rmtree(folder / "d")  # one that is not shown
+    assert shown(limit=2) == "0b2 2"
+    package(tmp_path, "own", values=VALUES)  # a folder with packages of its own is listed before its runs
+    assert shown(limit=2) == "own 0"
+
+
 def test_columns_of_ones_choice(tmp_path: Path) -> None:
     made = run(tmp_path / "runs", "a", sizes=[1, 2])
     run(tmp_path / "runs", "b", seed=1)
@@ -95,7 +128,11 @@ def test_none_and_damaged_ones(tmp_path: Path) -> None:
     made = run(tmp_path / "runs", "a")
     run(tmp_path / "runs", "b", seed=1)
     (made / "args.json").write_text("{")
-    assert [row.state for row in list_runs([tmp_path / "runs"]).rows] == ["damaged", "succeeded"]
+    run(tmp_path / "runs", "c", seed=2)
+    run(tmp_path / "runs", "other", model={"width": 1})
+    found = list_runs([tmp_path / "runs"], limit=3)
+    assert [row.state for row in found.rows] == ["damaged", "succeeded", "succeeded"]
+    assert found.columns == {"seed": [None, 1, 2]}  # what cannot be read differs in nothing
 
 
 def test_equal_settings() -> None:
@@ -108,6 +145,22 @@ def test_the_shortest_end_that_is_the_only_one() -> None:
     assert short_names(known, known) == {
         "a.lr": "a.lr", "b.lr": "b.lr", "model.width": "model.width", "width": "width", "c.d.e": "e"
     }  # fmt: skip
+    known = ["model.size", "model.state", "step"]
+    assert short_names(known, known) == {
+        "model.size": "model.size", "model.state": "model.state", "step": "settings.step"
+    }  # fmt: skip
+
+
+def test_the_place_on_the_disk_selects_sorts_and_is_no_setting(tmp_path: Path) -> None:
+    for name, size, num_bytes in (("a", "small", 5 << 20), ("b", "large", 1 << 20), ("c", "large", 9 << 20)):
+        (run(tmp_path, name, model={"size": size}) / "media.bin").write_bytes(bytes(num_bytes))
+    assert list_runs([tmp_path]).columns == {"model.size": ["small", "large", "large"]}
+    found = list_runs([tmp_path], "size>3MB sort:-size")
+    assert [row.name for row in found.rows] == ["c", "a"]
+    assert found.columns["size"] == [folder_bytes(tmp_path / "c"), folder_bytes(tmp_path / "a")]
+    with pytest.raises(UsageError, match="'small'") as refused:
+        list_runs([tmp_path], "size:small")
+    assert refused.value.setting == "query"
 
 
 def test_an_integer_of_any_size_is_listed_sorted_and_written(tmp_path: Path) -> None:

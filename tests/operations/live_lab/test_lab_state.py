@@ -25,7 +25,7 @@ def row(id: str, **changes: Any) -> TaskRow:
         "sweep": None, "sweep_name": None, "num_cards": 1, "cores": None, "host_memory_mb": None,
         "memory_mb": 1000, "whole": False, "time_limit": None, "opportunistic": False, "cards": (CARD,),
         "attempt": 1, "session": 1, "stop_asked": "", "submitted": 1.0, "begin": None, "started": 2.0,
-        "ended": None, "exit_code": None,
+        "ended": None, "exit_code": None, "label": f"T_{ord(id[0])}", "kind": "train", "session_folder": "",
     }  # fmt: skip
     return TaskRow(**{**given, **changes})
 
@@ -157,6 +157,9 @@ def test_a_filter_uses_the_query_language_on_fields_settings_and_metrics() -> No
     assert ids(state, "valid/accuracy>=0.9") == ["c"]
     assert ids(state, "valid/loss<2 state:running") == ["a"]
     assert ids(state, "RUN-A") == ["a"]
+    assert ids(state, "t_98") == ids(state, "label=T_98") == ["b"]
+    assert ids(state, "kind:analyze") == []
+    assert [task.id for task in state.find("T_98")] == [task.id for task in state.find("run-b")] == ["b"]
     assert ids(state, "priority>1") == ["a"]
     assert ids(state, "sort:lr") == ["b", "a", "c"]
     assert ids(state, "sort:lr", sort="-submitted") == ["b", "c", "a"]

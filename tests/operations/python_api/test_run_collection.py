@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from pathlib import Path
@@ -11,9 +12,10 @@ import numpy as np
 import pytest
 
 import roost
-from roost.base.errors import NotFound, UsageError
+from roost.base.errors import NotFound, Refused, UsageError
 from tests.messages import Messages
 from tests.operations.packages import ROWS, VALUES, package
+from tests.package.dlnest.original import original
 
 RATES = {"a": 0.1, "b": 0.01, "c": 0.001}
 
@@ -178,3 +180,19 @@ def test_runs_are_compared(tmp_path: Path) -> None:
     assert [(one.name, one.at) for one in found.metrics] == [("valid/loss", [0.5, 0.5])]
     with pytest.raises(UsageError):
         roost.runs(tmp_path / "runs")[:1].compare()
+
+
+def test_what_roost_must_not_write_is_listed_and_not_changed(folder: Path) -> None:
+    original(folder / "old")
+    newer = roost.runs(folder)["a"]
+    request = newer.request | {"format": 99}
+    (newer.path / "request.json").write_text(json.dumps(request))
+    found = roost.runs(folder)
+    assert "old" in found.names and found["old"].summary().state == "foreign"
+    for read in (found["old"].load, found["old"].settings, lambda: found["old"].tag("x")):
+        with pytest.raises(NotFound, match="DLNest"):
+            read()
+    for label in (lambda: newer.tag("x"), newer.star, lambda: newer.set_note("x")):
+        with pytest.raises(Refused, match="format 99"):
+            label()
+    assert not list(folder.glob("*/_labels.json"))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from roost.base import durable
 from roost.operations.keeping import prune
 from roost.operations.keeping.prune import PruneRequest
 from roost.operations.queue.continue_interrupted import continue_all, find_interrupted
@@ -61,3 +63,21 @@ def test_one_that_was_pruned_of_what_it_would_continue_with_is_passed_over(tmp_p
     request = PruneRequest(records_only=True)
     list(prune.prune(prune.plan([str(made[0].path)], request), request))
     assert [Path(one.package).name for one in find_interrupted([str(tmp_path / "runs")])] == ["two"]
+
+
+def test_one_that_cannot_be_written_does_not_stop_the_others(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = lab.folder / "runs"
+    for name in ("one", "two"):
+        package(root, name, state="crashed")
+    found = find_interrupted([str(root)])
+
+    def read_only(operation: str, path: str) -> None:
+        if path.startswith(f"{root}/one/"):
+            raise OSError(errno.EROFS, "Read-only file system", path)
+
+    monkeypatch.setattr(durable, "fault", read_only)
+    continued = {Path(one.run.package).name: one for one in continue_all(found)}
+    assert continued["two"].task is not None and continued["one"].task is None
+    assert "Read-only file system" in str(continued["one"].error)

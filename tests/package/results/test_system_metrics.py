@@ -69,3 +69,12 @@ def test_merging_weighs_by_time_and_passes_over_what_is_missing() -> None:
 def test_a_row_is_short() -> None:
     values = [123.456789, 0.0, None, 5.0]
     assert system_metrics.encode_row(SystemRow(1.5, 1.0, values, values)) == b"[1.5,1.0,[123.5,0,null,5]]\n"
+
+
+@pytest.mark.parametrize(
+    "gap", ["[1" + "0" * 400 + ', 1, "x"]', '[NaN, 2, "x"]', '[1, Infinity, "x"]', '[2, 1, "x"]']
+)
+def test_a_gap_at_no_time_is_left_out(tmp_path: Path, gap: str) -> None:
+    lines = [f'{{"gap": {gap}}}', '{"gap": [1, 2, "why"]}', "[100, 1, [5, 6]]"]
+    (found,) = system_metrics.read(file(tmp_path, HEADER, *lines)).sessions
+    assert found.gaps == [(1, 2, "why")] and found.times == [100]

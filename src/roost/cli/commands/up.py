@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from roost.display import table, terminal
-
-if TYPE_CHECKING:
-    from roost.operations.queue.continue_interrupted import InterruptedRun
 
 
 @click.command("up")
@@ -44,7 +40,7 @@ def command(words: tuple[str, ...], dry_run: bool, yes: bool, as_json: bool) -> 
     rows = [
         (
             terminal.format_path(Path(one.package)),
-            _format_step(one),
+            terminal.format_step(one.step, one.total_steps),
             terminal.format_time(one.ended),
             one.reason,
         )
@@ -67,9 +63,3 @@ def command(words: tuple[str, ...], dry_run: bool, yes: bool, as_json: bool) -> 
         if one.task is not None:
             terminal.print_status(terminal.escape_text(f"{name}: queued as {one.task.id}"))
     return 1 if failed else 0
-
-
-def _format_step(run: InterruptedRun) -> str:
-    if run.step is None:
-        return ""
-    return f"{run.step}/{run.total_steps}" if run.total_steps else str(run.step)

@@ -3,7 +3,9 @@
 The process that samples holds the flock of the folder of the rings; the kernel frees it when that process
 ends, however it ends, and the next supervisor that misses a sample takes it. A process that holds that lock
 and does not sample (one of another user, or one that hangs) stops the samples for some seconds only: then one
-process of each user samples for that user, by a lock that only this user can take.
+process of each user samples for that user, by a lock that only this user can take. There are some of these
+locks, for a process of the same user that is stopped; when it goes on, it finds its ring replaced and ends
+its sampling.
 """
 
 # Standard library only
@@ -28,6 +30,7 @@ _INTERVAL_PER_COST = 500
 _RETRY_SECONDS = 10.0
 _OTHER_SECONDS = 8.0
 """How long a sample is missed before a process samples without the lock of the machine."""
+_MAX_USER_LOCKS = 4
 _OLDEST_SECONDS = 3.5
 """How old an answer about the cards may be."""
 _NO_CARDS, _NOT_ASKED, _NOT_YET = 1, 2, 3
@@ -70,7 +73,8 @@ class MachineSampler:
         now = time.monotonic()
         try:
             if self._sampling is not None:
-                self._sampling.sample(now)
+                if not self._sampling.sample(now):
+                    self.close()
             elif missed_seconds > 0 and now >= self._election_at:
                 self._election_at = now + SAMPLE_SECONDS
                 if (fds := self._elect(missed_seconds)) is not None:
@@ -94,11 +98,14 @@ class MachineSampler:
         folder_fd = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         fds = [folder_fd]
         try:
-            if _lock(folder_fd) or missed_seconds > _OTHER_SECONDS:
-                flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-                fds.append(os.open(f"{os.geteuid()}.lock", flags, 0o600, dir_fd=folder_fd))
-                if os.fstat(fds[-1]).st_uid == os.geteuid() and _lock(fds[-1]):
-                    return fds
+            is_late = missed_seconds > _OTHER_SECONDS
+            if _lock(folder_fd) or is_late:
+                for number in range(_MAX_USER_LOCKS if is_late else 1):
+                    name = f"{os.geteuid()}.lock{number or ''}"
+                    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+                    fds.append(os.open(name, flags, 0o600, dir_fd=folder_fd))
+                    if os.fstat(fds[-1]).st_uid == os.geteuid() and _lock(fds[-1]):
+                        return fds
         except BaseException:
             _close_all(fds)
             raise
@@ -124,16 +131,21 @@ class _Sampling:
         self._next = 0.0
         self._ring: RingWriter | None = None
 
-    def sample(self, now: float) -> None:
-        """Takes a sample if one is due. Raises OSError if it cannot be written."""
+    def sample(self, now: float) -> bool:
+        """Takes a sample if one is due. Raises OSError if it cannot be written; returns False if another
+        process of this user samples by now."""
         if now < self._next:
-            return
+            return True
+        if self._ring is not None and self._ring.is_replaced():
+            return False
         began = time.process_time()
         answer = self.query.poll() if self.query.is_needed else None
         if answer is not None:
             self._cards, self._answered_at = answer[: machine_columns.MAX_CARDS], now
         host = self._counters.sample()
-        ring = self._current_ring()
+        spent = time.process_time() - began
+        ring = self._current_ring()  # seldom a new one, which costs as much as many samples: it delays none
+        began = time.process_time() - spent
         values = [math.nan if value is None else value for value in host]
         is_answered = now - self._answered_at <= _OLDEST_SECONDS
         for card in self._cards if len(ring.header.cards) == len(self._cards) else []:
@@ -146,6 +158,7 @@ class _Sampling:
         self._next = now + max(
             0.9 * SAMPLE_SECONDS, (time.process_time() - began) * _INTERVAL_PER_COST
         )  # below the interval of the caller, who would otherwise miss every second one
+        return True
 
     def _state(self, is_answered: bool) -> int:
         if is_answered or not self.query.is_needed:

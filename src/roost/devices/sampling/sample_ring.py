@@ -167,6 +167,10 @@ class RingWriter:
         at = _place(self.header, self._format.size + _CHECKSUM.size, level, sample.boot_seconds)
         os.pwrite(self._fd, body + _CHECKSUM.pack(zlib.crc32(body)), at)
 
+    def is_replaced(self) -> bool:
+        """Whether another process of this user writes another file in the place of this one."""
+        return os.fstat(self._fd).st_nlink == 0
+
     def close(self) -> None:
         """Closes the file, which stays for readers."""
         os.close(self._fd)

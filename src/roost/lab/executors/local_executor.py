@@ -160,13 +160,13 @@ class LocalExecutor:
         return status
 
     def _note_cores(self, task: Task, core_ids: Sequence[int]) -> None:
-        if task.need.cores is not None:
+        if task.need.cores:
             self._cores[task.id] = core_ids
 
     def _choose_cores(self, task: Task) -> tuple[int, ...]:
         """Returns the cores to which a task is bound: as many as it requests, which no other process has
         alone as far as there are any; else those that no task of this queue has alone. Empty for all."""
-        if task.need.cores is not None:
+        if task.need.cores:
             taken = [*self._cores.values(), *cpu_cores.bound_cores()]
             return cpu_cores.choose_cores(task.need.cores, taken=taken)
         usable = cpu_cores.usable_core_ids()

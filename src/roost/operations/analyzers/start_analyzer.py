@@ -68,10 +68,7 @@ def start_analyzer(request: AnalyzerRequest) -> NewTasks:
         "scripts": str(scripts) if scripts is not None else None,
         "command": list(request.command),
     }
-    queued = queue_reading_task(
-        package, TaskKind.ANALYZE, body, request.options, settings, is_watched=False
-    )  # between two scripts it prints nothing
-    return queued.with_notes(notes)
+    return queue_reading_task(package, TaskKind.ANALYZE, body, request.options, settings).with_notes(notes)
 
 
 def _open_checked(path: Path) -> PackageFolder:

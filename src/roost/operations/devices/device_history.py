@@ -135,14 +135,14 @@ def _machine(host: dict[str, object]) -> HostUseDetails:
 
 
 def _level(ring: RingReader, duration: float) -> int:
-    """The finest level that reaches back so far; else the coarsest."""
+    """Returns the finest level that reaches back so far; else the coarsest."""
     spans = [seconds * count * _SPAN_SHARE for seconds, count in ring.header.levels]
     return next((level for level, span in enumerate(spans) if span >= duration), len(spans) - 1)
 
 
 def _samples(ring: RingReader, level: int, begin: float) -> Iterator[MachineSample]:
-    """The samples of a level since ``begin``, in seconds since boot; those of the newest interval, which has
-    not ended yet, from the finer levels."""
+    """Yields the samples of a level since ``begin``, in seconds since boot; those of the newest interval,
+    which has not ended yet, from the finer levels."""
     for one in range(level, -1, -1):
         for sample in ring.level(one):
             if sample.boot_seconds > begin:
@@ -155,7 +155,8 @@ def _checked(values: Sequence[float]) -> list[float | None]:
 
 
 def _holders(cards: Sequence[str], begin: float) -> dict[str, list[CardHolding]]:
-    """Who held each card: leases that live, those whose files are left, and those in the usage ledgers."""
+    """Returns who held each card: by the leases that live, those whose files are left, and those in the usage
+    ledgers."""
     found: defaultdict[str, dict[tuple[str, float], CardHolding]] = defaultdict(dict)
     for user, row in usage_ledger.rows_since(begin):
         for card in row.cards:

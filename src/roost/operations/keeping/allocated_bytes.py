@@ -33,22 +33,25 @@ def files(folder: Path | str, seen: set[Inode], prefix: str = "") -> Iterator[tu
         seen: As for `folder_bytes`.
         prefix: The path of the folder in the names that are yielded.
     """
-    try:
-        yield prefix, os.lstat(folder).st_blocks * _BLOCK_BYTES
-        with os.scandir(folder) as listed:
-            entries = list(listed)
-    except OSError:
-        return
-    for entry in entries:
-        name = f"{prefix}/{entry.name}" if prefix else entry.name
+    waiting = [(os.fspath(folder), prefix)]  # no recursion: folders may be nested more deeply than calls
+    while waiting:
+        path, prefix = waiting.pop()
         try:
-            if entry.is_dir(follow_symlinks=False):
-                yield from files(entry.path, seen, name)
-                continue
-            found = entry.stat(follow_symlinks=False)
+            yield prefix, os.lstat(path).st_blocks * _BLOCK_BYTES
+            with os.scandir(path) as listed:
+                entries = list(listed)
         except OSError:
             continue
-        inode = (found.st_dev, found.st_ino)
-        if found.st_nlink == 1 or inode not in seen:
-            seen.add(inode)
-            yield name, found.st_blocks * _BLOCK_BYTES
+        for entry in entries:
+            name = f"{prefix}/{entry.name}" if prefix else entry.name
+            try:
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append((entry.path, name))
+                    continue
+                found = entry.stat(follow_symlinks=False)
+            except OSError:
+                continue
+            inode = (found.st_dev, found.st_ino)
+            if found.st_nlink == 1 or inode not in seen:
+                seen.add(inode)
+                yield name, found.st_blocks * _BLOCK_BYTES

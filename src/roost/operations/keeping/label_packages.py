@@ -10,9 +10,9 @@ import msgspec
 
 from roost.base.errors import UsageError
 from roost.operations import resolve
-from roost.operations.keeping import refusals
 from roost.operations.listing.list_packages import list_packages
 from roost.operations.listing.named_packages import select_packages
+from roost.operations.reading import package_schema
 from roost.package import labels
 from roost.package.labels import Labels
 
@@ -81,5 +81,5 @@ def change(packages: Sequence[Path], update: Callable[[Path], Labels]) -> list[L
         OSError: Labels cannot be written.
     """
     for path in packages:
-        refusals.require_own_format(path)
+        package_schema.require_changeable(path)
     return [LabelledPackage(path=path, labels=update(path)) for path in packages]

@@ -115,6 +115,7 @@ def plan_one(package: PackageFolder, request: PruneRequest) -> Pruning:
         OSError: The checkpoints cannot be read.
     """
     pruning.read_all(package.path)
+    _require_own_checkpoints(package)
     kept = [] if request.records_only else _kept_ids(package, request.keep)
     if request.weights_only:
         _require_separable(package, kept)
@@ -125,6 +126,20 @@ def plan_one(package: PackageFolder, request: PruneRequest) -> Pruning:
         weights_only=request.weights_only,
         black_boxes=request.records_only,
     )
+
+
+def _require_own_checkpoints(package: PackageFolder) -> None:
+    """Checks that the checkpoints are not those of another package, by a link.
+
+    Raises:
+        Refused: They are.
+    """
+    folders = [one for one in (package.checkpoints, package.blackbox) if one.is_dir()]
+    inside = [checkpoint.checkpoint_folder(one, id) for one in folders for id in checkpoint.ids(one)]
+    for link in (one for one in (*folders, *inside) if one.is_symlink()):
+        owner = next((one for one in link.resolve().parents if (one / "request.json").is_file()), None)
+        if owner is not None:
+            raise Refused(f"its {link.name} is a link to {owner}", fix="prune that package")
 
 
 def _kept_ids(package: PackageFolder, words: Sequence[str]) -> list[int]:
@@ -187,17 +202,16 @@ def prune(planned: Sequence[PlannedPruning], request: PruneRequest) -> Iterator[
     first.
 
     Raises:
-        Refused: A package is in use since it was planned.
+        NotFound: A package was removed since it was planned.
+        Refused: A package is in use since then.
         Damaged: A checkpoint that is kept has other bytes than were written; nothing was removed from its
             package.
         OSError: A file cannot be written or removed; see `pruning.carry_out`.
     """
+    dependents = refusals.Dependents([one.path for one in planned])
     for one in work_progress.track(planned, "pruning"):
         package = PackageFolder(one.path)
-        fd = package.lock()
-        try:
-            if (found := refusals.find_use(one.path)) is not None:
-                refusals.require_none([found], verb="pruned")
+        with refusals.locked(package, dependents, verb="pruned"):
             pruning.finish_interrupted(package)
             new = plan_one(package, request)
             done = PlannedPruning(path=one.path, pruning=new)
@@ -205,8 +219,6 @@ def prune(planned: Sequence[PlannedPruning], request: PruneRequest) -> Iterator[
                 _verify_kept(package, new)
                 pruning.carry_out(package, new)
             yield done
-        finally:
-            os.close(fd)
 
 
 def _verify_kept(package: PackageFolder, new: Pruning) -> None:

@@ -6,14 +6,14 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from shlex import quote
 from typing import Any, NamedTuple
 
 from roost.analysis import analysis_folder
 from roost.base import safe_read
-from roost.base.errors import Refused, RoostError, UsageError, with_fix
+from roost.base.errors import NotFound, Refused, RoostError, UsageError, with_fix
 from roost.base.system import state_folder
 from roost.base.text.word_list import join_names
 from roost.lab.queue import task_file
@@ -25,9 +25,8 @@ from roost.operations.listing.named_packages import is_query
 from roost.operations.reading import package_schema
 from roost.package import labels, session_folder, sessions
 from roost.package.checkpoints import checkpoint, pruning
-from roost.package.dlnest import original_folder
 from roost.package.kinds import TASK_KINDS, TaskKind
-from roost.package.package import FORMAT, PackageFolder
+from roost.package.package import PackageFolder
 from roost.package.session_folder import SessionFolder
 
 _MAX_SHOWN = 5
@@ -85,46 +84,62 @@ def require_no_reader(words: Sequence[str], *, verb: str) -> None:
             raise UsageError(what, received=word, fix=fix)
 
 
-def require_own_format(package: Path) -> None:
-    """Checks that this version of roost knows the format of a package.
-
-    Raises:
-        NotFound: It is not a package of roost.
-        Refused: A newer roost has written it.
-    """
-    if original_folder.is_original(package):
-        raise original_folder.read_only_error(package)
-    request = sessions.load_json(package / "request.json")
-    if request is None and not (package / "request.json").exists():
-        PackageFolder.open(package)  # raises
-    format = (request or {}).get("format", FORMAT)
-    if isinstance(format, int) and format > FORMAT:
-        raise Refused(
-            f"a newer roost has written it, in format {format}", where=package, fix="use that roost for it"
-        )
-
-
 def find_refusals(packages: Sequence[Path]) -> list[Refusal]:
     """Returns why packages must not be removed together: at most one reason for each."""
-    leaving = {os.path.realpath(one) for one in packages}
-    dependents = _Dependents(leaving)
+    dependents = Dependents(packages)
     return [found for one in packages if (found := _refusal(one, dependents)) is not None]
 
 
-def find_use(package: Path) -> Refusal | None:
-    """Returns why a package must not be removed, for the holder of its lock, who has made sure that nothing
-    else needs it (`find_refusals`); None if it may."""
-    found = _refusal(package, None)
+def find_use(package: Path, dependents: Dependents) -> Refusal | None:
+    """Returns why a package must not be removed, for the holder of its lock; None if it may."""
+    found = _refusal(package, dependents)
     return None if found is None or found.is_by_lock else found
 
 
-def _refusal(package: Path, dependents: _Dependents | None) -> Refusal | None:
+@contextlib.contextmanager
+def locked(package: PackageFolder, dependents: Dependents, *, verb: str) -> Iterator[None]:
+    """Holds the lock of a package that may be removed, so that no session begins meanwhile.
+
+    Args:
+        package: The package.
+        dependents: As for `find_use`.
+        verb: As for `require_none`.
+
+    Raises:
+        NotFound: Another process has removed the package.
+        Refused: It must not be removed, or another process holds the lock.
+    """
+    try:
+        fd = package.lock()
+    except FileNotFoundError:
+        raise NotFound("was removed meanwhile", where=package.path) from None
+    try:
+        if not _is_lock_of(fd, package):
+            raise NotFound("was removed meanwhile", where=package.path)
+        if (found := find_use(package.path, dependents)) is not None:
+            require_none([found], verb=verb)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _is_lock_of(lock: int, package: PackageFolder) -> bool:
+    """Whether the locked file is still the lock of the package at this path."""
+    own = os.fstat(lock)
+    try:
+        now = os.stat(package.path / sessions.LOCK_NAME)  # noqa: PTH116
+    except FileNotFoundError:
+        return False
+    return (own.st_ino, own.st_dev) == (now.st_ino, now.st_dev)
+
+
+def _refusal(package: Path, dependents: Dependents) -> Refusal | None:
     if package.is_symlink():
         return Refusal(
             package, "is a symbolic link", f"name the package itself: {quote(str(package.readlink()))}"
         )
     try:
-        require_own_format(package)
+        package_schema.require_changeable(package)
         needs = dependents.of(package) if dependents is not None else ()
         for reason, fix in itertools.chain(_uses(package), needs, _foreign(package)):
             return Refusal(package, reason, fix)
@@ -196,27 +211,27 @@ def _foreign(package: Path) -> Iterator[_Reason]:
     """Yields why the operating system would not let this user rename the package."""
     for folder in (package, package.parent):
         if not os.access(folder, os.W_OK | os.X_OK):
-            owner = _owner(folder)
-            yield f"cannot be changed by this user: {folder} belongs to {owner}", f"ask {owner}"
+            name = owner(folder)
+            yield f"cannot be changed by this user: {folder} belongs to {name}", f"ask {name}"
 
 
-def _owner(path: Path) -> str:
+def owner(path: Path) -> str:
+    """Returns the name of the user to whom a file belongs."""
     try:
         return path.owner()
     except (KeyError, OSError):
         return "another user"
 
 
-class _Dependents:
+class Dependents:
     """What other packages need of those that are to be removed.
 
     Args:
-        leaving: The real paths of all packages that are to be removed: what one of them needs counts for
-            nothing.
+        leaving: All packages that are to be removed: what one of them needs counts for nothing.
     """
 
-    def __init__(self, leaving: Collection[str]) -> None:
-        self._leaving = leaving
+    def __init__(self, leaving: Iterable[Path]) -> None:
+        self._leaving = {os.path.realpath(one) for one in leaving}
         self._forks: dict[Path, dict[str, list[str]]] = {}
         self._sources: list[tuple[str, str]] | None = None
 
@@ -278,5 +293,6 @@ def _initial_weights(package: Path) -> Iterator[str]:
     for one in items:
         text = one.get("path") if isinstance(one, dict) else one
         if isinstance(text, str):
-            path = Path(text.replace("${project}", str(project))).expanduser()
-            yield os.path.realpath(project / path)
+            path = os.path.expanduser(text.replace("${project}", str(project)))  # noqa: PTH111  - never raises
+            with contextlib.suppress(ValueError):  # a NUL
+                yield os.path.realpath(project / path)

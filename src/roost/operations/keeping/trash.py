@@ -12,7 +12,8 @@ in its folder or in the trash. No reader takes an entry of the trash for a run, 
 from __future__ import annotations
 
 import contextlib
-import fcntl
+import fnmatch
+import glob
 import os
 import re
 import time
@@ -26,6 +27,7 @@ import msgspec
 
 from roost.base import durable, safe_read
 from roost.base.errors import NotFound, Refused, RoostError, UsageError
+from roost.base.text.suggestions import did_you_mean
 from roost.base.text.word_list import join_names
 from roost.operations import work_progress
 from roost.operations.keeping import allocated_bytes, refusals
@@ -35,7 +37,7 @@ from roost.operations.listing.package_summary import summarize
 from roost.package import package_name, sessions
 from roost.package.package import PackageFolder
 
-FOLDER = ".trash"
+FOLDER = package_name.TRASH
 _ENTRY = re.compile(r"(\d{8}T\d{6}\.\d{3})Z_(.+)", re.DOTALL)
 _TIME = "%Y%m%dT%H%M%S.%f"
 _USUAL_ROOTS = (".", "runs", "Saves")
@@ -43,6 +45,7 @@ _MAX_SHOWN = 10
 _MAX_NAME_BYTES = 255
 """Of a file or folder, in most file systems."""
 _MAX_TRIES = 1000
+_LOCK_SECONDS = 10.0
 
 
 class Removable(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,41 +108,21 @@ def remove(packages: Sequence[Path]) -> Iterator[tuple[Path, Path]]:
         OSError: A package could not be moved; it and those after it are where they were.
     """
     left = []
+    dependents = refusals.Dependents(packages)  # as of now: the user may have thought about it for an hour
     for package in work_progress.track(packages, "moving"):
         try:
-            yield package, _move_to_trash(package)
+            yield package, _move_to_trash(package, dependents)
         except RoostError as error:
             left.append(f"{package.name}: {error.message}")
     if left:
         raise Refused(f"was not removed: {'; '.join(left)}", fix="the others are in the trash")
 
 
-def _move_to_trash(package: Path) -> Path:
-    opened = PackageFolder(package)
-    try:
-        fd = opened.lock()  # until it is moved: a session cannot begin meanwhile
-    except FileNotFoundError:
-        raise NotFound("was removed meanwhile", where=package) from None
-    try:
-        if not _is_path_of(fd, opened):
-            raise NotFound("was removed meanwhile", where=package)
-        if (found := refusals.find_use(package)) is not None:
-            refusals.require_none([found], verb="removed")
+def _move_to_trash(package: Path, dependents: refusals.Dependents) -> Path:
+    with refusals.locked(PackageFolder(package), dependents, verb="removed"):
         to = _entry_path(package)
         durable.move(package, to)
         return to
-    finally:
-        os.close(fd)
-
-
-def _is_path_of(lock: int, package: PackageFolder) -> bool:
-    """Whether the locked file is still the lock of the package at this path."""
-    own = os.fstat(lock)
-    try:
-        now = os.stat(package.path / sessions.LOCK_NAME)  # noqa: PTH116
-    except FileNotFoundError:
-        return False
-    return (own.st_ino, own.st_dev) == (now.st_ino, now.st_dev)
 
 
 def _entry_path(package: Path) -> Path:
@@ -151,6 +134,13 @@ def _entry_path(package: Path) -> Path:
     trash = package.parent / FOLDER
     durable.make_folder(trash, exist_ok=True)
     _require_folder(trash)
+    if not os.access(trash, os.W_OK | os.X_OK):
+        owner = refusals.owner(trash)
+        raise Refused(
+            f"the trash belongs to {owner}",
+            where=trash,
+            fix=f"ask {owner} to let you write to it, as to its folder",
+        )
     now = time.time()
     for number in range(_MAX_TRIES):
         removed = datetime.fromtimestamp(now + number / 1000, UTC).strftime(_TIME)[:-3]
@@ -200,7 +190,9 @@ def contents(root: Path) -> list[Path]:
 
 def _entry_paths(roots: Sequence[Path]) -> list[Path]:
     paths = [path for root in roots for path in contents(root) if _parse(path) is not None]
-    return sorted((path for path in paths if path.is_dir()), key=lambda path: path.name)
+    return sorted(
+        (path for path in paths if path.is_dir() and not path.is_symlink()), key=lambda path: path.name
+    )
 
 
 def _with_size(path: Path) -> TrashEntry:
@@ -229,16 +221,16 @@ def restore(words: Sequence[str]) -> Iterator[tuple[Path, Path]]:
     suffix, as that of a new package does.
 
     Args:
-        words: Names of removed packages, the paths that they had, or their paths in the trash. All are looked
-            up before the first is moved.
+        words: Names of removed packages, the paths that they had, their paths in the trash, or patterns of
+            names. All are looked up before the first is moved.
 
     Raises:
         NotFound: A word names no removed package.
-        UsageError: A word names several.
+        UsageError: A name is that of several.
         Refused: A process has the package's lock.
         OSError: A package cannot be moved; it is in the trash.
     """
-    for path in dict.fromkeys(_find_removed(word) for word in words):
+    for path in dict.fromkeys(path for word in words for path in _find_removed(word)):
         parsed = _parse(path)
         assert parsed is not None, "`_find_removed` looks for entries"
         if safe_read.is_locked(path / sessions.LOCK_NAME):
@@ -258,21 +250,27 @@ def restore(words: Sequence[str]) -> Iterator[tuple[Path, Path]]:
         yield path, to
 
 
-def _find_removed(word: str) -> Path:
+def _find_removed(word: str) -> list[Path]:
     given = Path(word)
     if given.parent.name == FOLDER and _parse(given) is not None and given.is_dir():
-        return given
+        return [given]
     roots = [given.parent] if "/" in word else find_roots([])
-    found = [path for path in _entry_paths(roots) if given.name in (path.name, (_parse(path) or ("",))[0])]
+    names = {path: (_parse(path) or ("",))[0] for path in _entry_paths(roots)}
+    found = [path for path, name in names.items() if given.name in (path.name, name)]
+    if not found and glob.has_magic(given.name):
+        found = [path for path, name in names.items() if fnmatch.fnmatchcase(name, given.name)]
+        if len({names[path] for path in found}) == len(found) > 0:
+            return found
     if not found:
-        fix = "`roost restore` lists the trash; it is that of the current folder and its runs"
+        near = did_you_mean(given.name, names.values())
+        fix = f"{near}`roost restore` lists the trash; it is that of the current folder and its runs"
         raise NotFound("no removed package has this name", received=word, fix=fix)
     if len(found) > 1:
         shown = join_names([quote(str(path)) for path in found], _MAX_SHOWN)
         raise UsageError(
             f"{len(found)} removed packages have this name", received=word, fix=f"give one of {shown}"
         )
-    return found[0]
+    return found
 
 
 # --- deletion ---------------------------------------------------------------------------------------------
@@ -285,6 +283,9 @@ def delete(roots: Sequence[Path], packages: Sequence[TrashEntry]) -> Iterator[De
     Args:
         roots: The folders whose trash is cleared of such leftovers.
         packages: Removed packages of these folders.
+
+    Raises:
+        Refused: Another process deletes from one of them.
     """
     for root in roots:
         trash = root / FOLDER
@@ -303,8 +304,11 @@ def _locked(trash: Path) -> Iterator[None]:
     """Locks a trash, so that no two processes delete the same at the same time."""
     fd = os.open(trash, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
+        is_locked = True
         with contextlib.suppress(OSError):  # a file system without such locks
-            fcntl.flock(fd, fcntl.LOCK_EX)
+            is_locked = safe_read.try_lock(fd, _LOCK_SECONDS)
+        if not is_locked:
+            raise Refused("another process deletes from this trash", where=trash, fix="let that process end")
         yield
     finally:
         os.close(fd)
@@ -326,13 +330,17 @@ def _delete(path: Path, num_bytes: int) -> Deletion:
     except OSError as error:
         return Deletion(path, num_bytes, error.strerror or str(error))
     if os.path.lexists(doomed):
-        return Deletion(doomed, num_bytes, "a part of it could not be deleted")
+        return Deletion(doomed, num_bytes, "a part of it could not be deleted: try `rm -r`")
     return Deletion(path, num_bytes, None)
 
 
 def _first_foreign(path: Path) -> Path | None:
     """Returns the first folder of which this user may not delete the content; None if there is none."""
-    for folder, _, _ in os.walk(path):
+    waiting = [] if path.is_symlink() else [os.fspath(path)]
+    while waiting:
+        folder = waiting.pop()
         if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
             return Path(folder)
+        with contextlib.suppress(OSError), os.scandir(folder) as listed:
+            waiting += [one.path for one in listed if one.is_dir(follow_symlinks=False)]
     return None

@@ -62,7 +62,8 @@ def rerun(request: RerunRequest) -> StartedSession:
     Raises:
         NotFound: There is no such package, it lacks a file that it had copied, or its project does not exist.
         DamagedPackage: A file of the package is not as roost writes it.
-        Refused: The package names no Runner, or the name is in use; or this machine lacks the devices.
+        Refused: The package names no Runner, or the name is in use; or a newer roost has written the package,
+            or it is in the trash; or this machine lacks the devices.
         ConfigError: An override is wrong, or the settings do not fit today's code.
         UsageError: The name or the description makes no folder name, or options contradict each other.
         RoostError: Its session did not start; the new package is removed.
@@ -71,6 +72,7 @@ def rerun(request: RerunRequest) -> StartedSession:
     if request.name is not None:
         package_name.checked_name(request.name)
     source = package_schema.open_checked(request.package)
+    package_schema.require_changeable(source.path)  # else it is misread, or the new one is in the trash, too
     require_runner(source)
     draft, notes = _draft(source, request)
     run_request = RunRequest(

@@ -35,14 +35,17 @@ def is_query(text: str) -> bool:
 def select_packages(words: Sequence[str]) -> list[Path]:
     """Returns the packages that words name, each once, in the order of the words.
 
-    Each word is the path of a package, its name in ``./runs``, a task, a sweep, a folder of packages, or a
-    pattern of paths or names with ``*``, ``?`` or ``[``. If one of them has an operator, they are folders and
-    a query, as for `roost ls`.
+    Each word is the path of a package, its name in ``./runs``, a task, a sweep (what is left of it), a folder
+    of packages, or a pattern of paths or names with ``*``, ``?`` or ``[``. If one of them has an operator,
+    they are folders and a query, as for `roost ls`.
 
     Raises:
         NotFound: A word names nothing.
-        UsageError: The query is not valid.
+        UsageError: The query is not valid, or a word is empty.
     """
+    if not all(map(str.strip, words)):
+        # An unset variable of a script must not mean the current folder, all of which `rm` would remove.
+        raise UsageError("a word is empty", fix="name a package; all of the current folder are `.`")
     folders, query = split_words(words)
     terms = words[len(folders) :]
     if any(map(is_query, terms)) and not any(map(_is_name, terms)):
@@ -82,7 +85,11 @@ def _find_by_name(name: str) -> Iterator[Path]:
     try:
         yield resolve.find_package(name)
     except UsageError:  # a sweep
-        yield from (Path(task.package) for task in resolve.find_tasks(name))
+        remaining = [Path(one.package) for one in resolve.find_tasks(name) if not resolve.is_removed(one)]
+        if not remaining:
+            fix = "`roost restore` lists those in the trash"
+            raise NotFound("all packages of this sweep were removed", received=name, fix=fix) from None
+        yield from remaining
 
 
 def _is_name(word: str) -> bool:

@@ -38,6 +38,11 @@ _KEY_ALIASES = {"status": "state", "tag": "tags"}
 """Alternative names of keys."""
 _DURATION_KEYS = ("seconds", "left")
 _TIME_KEYS = ("started", "submitted", "ended")
+SIZE = "size"
+"""The key of the bytes that a package takes on the disk."""
+_UNIT_BYTES = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+_SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)(B|kB|MB|GB|TB)")
+_TRUTHS = ("true", "false")
 _UNIT_SECONDS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)(s|m|min|h|d)")
 
@@ -172,12 +177,19 @@ def _parse_comparison(term: _Term, states: Sequence[str]) -> Comparison:
                 f"write {term.left}{term.operator}VALUE, without spaces")  # fmt: skip
     name = _KEY_ALIASES.get(term.left, term.left)
     number = _parse_number(name, term.right)
-    if operator in _ORDER_OPERATORS and number is None:
+    if operator in _ORDER_OPERATORS and number is None and name != SIZE:
         fix = f"give a number, as in {term.left}{operator}1e-3"
         _refuse(f"{operator} compares numbers", term.right_position, term.right, fix)
+    if name == SIZE and number is None:
+        fix = f"give a size, as in {term.left}{operator}1.5GB; name a setting in full, as in model.{name}"
+        _refuse("it is compared with the place on the disk", term.right_position, term.right, fix)
     if name == "state" and term.right not in states:
         fix = (did_you_mean(term.right, states) or "").rstrip() or f"give one of {', '.join(states)}"
         _refuse("there is no such state", term.right_position, term.right, fix)
+    if name == "starred" and term.right not in _TRUTHS:
+        _refuse(
+            "this is true or false", term.right_position, term.right, "write starred:true or starred:false"
+        )
     return Comparison(Key(name, term.position), operator, term.right, number)
 
 
@@ -186,6 +198,8 @@ def _parse_number(key: str, text: str) -> float | None:
         return float(text) if "_" not in text else None
     if key in _DURATION_KEYS and (found := _DURATION.fullmatch(text)):
         return float(found[1]) * _UNIT_SECONDS[found[2]]
+    if key == SIZE and (found := _SIZE.fullmatch(text)):
+        return float(found[1]) * _UNIT_BYTES[found[2]]
     if key in _TIME_KEYS:
         with contextlib.suppress(ValueError, OverflowError, OSError):
             return datetime.fromisoformat(text).timestamp()

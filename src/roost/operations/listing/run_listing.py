@@ -12,13 +12,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from roost.operations.listing.list_packages import find_packages
+from roost.operations.listing.list_packages import find_newest, find_packages, select_newest
 from roost.operations.listing.package_row import FoundPackage, PackageSummary
 from roost.operations.listing.query import parse, single_key
-from roost.operations.listing.search_columns import FIELDS, SearchColumns
+from roost.operations.listing.search_columns import BUILT_IN_KEYS, FIELDS, SearchColumns
 
-SIZE = "size"
-"""The column with the bytes of a package on the disk. It is read from the disk each time."""
 _MAX_VARYING = 6
 
 
@@ -32,6 +30,14 @@ class RunListing(NamedTuple):
     """How many more packages the query selects."""
     known: SearchColumns
     """The settings and metrics of all packages of the folders."""
+
+    def first(self, count: int) -> RunListing:
+        """Returns the first packages only."""
+        return self._replace(
+            packages=self.packages[:count],
+            columns={name: values[:count] for name, values in self.columns.items()},
+            hidden=self.hidden + max(0, len(self.packages) - count),
+        )
 
     @property
     def rows(self) -> list[PackageSummary]:
@@ -51,22 +57,30 @@ def list_runs(
     Args:
         directories: As `roost.operations.listing.list_packages.list_packages` takes one.
         query: Selects and sorts the packages.
-        columns: Keys as in a query, and ``size``; None: what varies, and what the query names.
-        limit: At most so many packages; None: all.
+        columns: Keys as in a query; None: what varies, and what the query names.
+        limit: At most so many packages: the first ones of a sorted list, else those that started last. None:
+            all.
 
     Raises:
         NotFound: There is no such folder.
         UsageError: The query is not valid, or no package has one of the keys.
     """
-    found = find_packages(directories, query)
-    shown = found.selected if limit is None else found.selected[:limit]
+    given = list(directories)
+    if limit is not None and len(given) == 1 and not query.strip():
+        found, hidden = find_newest(given[0], limit)
+        shown = found.selected
+    else:
+        found = find_packages(given, query)
+        is_sorted = bool(parse(query).sort_keys)
+        shown = found.selected[:limit] if limit is None or is_sorted else select_newest(found.selected, limit)
+        hidden = len(found.selected) - len(shown)
     if columns is None:
         named = [key for key in dict.fromkeys(key.name for key in parse(query).keys) if key not in FIELDS]
         values = {name: read_column(found.columns, name, shown) for name in named} if shown else {}
         columns_by_key = {**values, **_varying(found.columns, shown, excluded=values)}
     else:
         columns_by_key = {name: read_column(found.columns, name, shown) for name in columns}
-    return RunListing(shown, columns_by_key, len(found.selected) - len(shown), found.columns)
+    return RunListing(shown, columns_by_key, hidden, found.columns)
 
 
 def complete_rows(listing: RunListing) -> list[dict[str, Any]]:
@@ -92,17 +106,14 @@ def read_column(columns: SearchColumns, name: str, packages: Sequence[FoundPacka
     Raises:
         UsageError: No package has the key, or it is ambiguous.
     """
-    if name == SIZE:
-        from roost.operations.keeping.allocated_bytes import folder_bytes
-
-        return [folder_bytes(one.folder / one.name) for one in packages]
     get = columns.values(single_key(name))
     return [join_values(get(one)) for one in packages]
 
 
 def varying_settings(columns: SearchColumns, packages: Sequence[FoundPackage]) -> dict[str, list[Any]]:
     """Returns the settings in which packages differ, by dotted name: those first that most of them have, and
-    of these those at the top of the config."""
+    of these those at the top of the config. Packages without any setting, such as damaged ones, differ from
+    none."""
     found = {}
     for name in columns.settings if packages else ():
         if columns.is_constant(name):
@@ -111,7 +122,26 @@ def varying_settings(columns: SearchColumns, packages: Sequence[FoundPackage]) -
         first = join_values(get(packages[0]))
         if any(not is_same(first, join_values(get(one))) for one in packages):
             found[name] = [join_values(get(one)) for one in packages]
+    if bare := _without_settings(columns, packages, found):
+        with_settings = [at for at in range(len(packages)) if at not in bare]
+        first = with_settings[0]
+        found = {
+            name: values
+            for name, values in found.items()
+            if any(not is_same(values[first], values[at]) for at in with_settings)
+        }
     return dict(sorted(found.items(), key=lambda one: (one[1].count(None), one[0].count("."), one[0])))
+
+
+def _without_settings(
+    columns: SearchColumns, packages: Sequence[FoundPackage], varying: dict[str, list[Any]]
+) -> frozenset[int]:
+    """Returns the places of packages without any setting, which have none of the varying ones."""
+    found = set(range(len(packages)) if varying else ())
+    for values in varying.values():
+        found = {at for at in found if values[at] is None}
+    getters = [columns.setting(name) for name in columns.settings] if found else []
+    return frozenset(at for at in found if not any(get(packages[at]) for get in getters))
 
 
 def is_same(one: Any, two: Any) -> bool:
@@ -120,12 +150,24 @@ def is_same(one: Any, two: Any) -> bool:
 
 
 def short_names(names: Iterable[str], known: Sequence[str]) -> dict[str, str]:
-    """Returns, for dotted names of settings, the shortest end by which a query finds each."""
+    """Returns, for dotted names of settings, the shortest end by which a query finds each; ``settings.NAME``
+    for one that no query finds, because a built-in key has its name.
+
+    Args:
+        names: The names.
+        known: The names of all settings of the packages.
+    """
     ends: dict[str, int] = {}
-    for name in known:
+    for name in [*known, *BUILT_IN_KEYS]:
         for end in _ends(name):
             ends[end] = ends.get(end, 0) + 1
-    return {name: next((end for end in _ends(name) if ends.get(end) == 1), name) for name in names}
+    return {
+        name: next(
+            (end for end in _ends(name) if ends.get(end) == 1),
+            f"settings.{name}" if name in BUILT_IN_KEYS else name,
+        )
+        for name in names
+    }
 
 
 def _ends(name: str) -> Iterator[str]:
@@ -140,7 +182,7 @@ def _varying(
         return {}
     taken = frozenset(excluded)
     found = varying_settings(columns, packages)
-    names = short_names(found, [*columns.settings, *FIELDS])
+    names = short_names(found, columns.settings)
     shown = [name for name in found if not taken.intersection((name, names[name]))][:_MAX_VARYING]
     return {names[name]: found[name] for name in shown}
 

@@ -3,7 +3,8 @@
 A key is the first of these that exists:
 
 1. a field of `PackageSummary`: ``state`` (or ``status``), ``step``, ``best``, ``seconds`` (``90``, ``1.5h``),
-   ``started`` (Unix time, or ``2026-11-21``), ``tag``, ``note``, ``starred`` (``true``, ``false``) …
+   ``started`` (Unix time, or ``2026-11-21``), ``tag``, ``note``, ``starred`` (``true``, ``false``) …; or
+   ``size``, the place on the disk (``1e9``, ``1.5GB``), for which packages are measured;
 2. a setting, dotted: ``optimizers.main.lr``; ``*`` matches one part of it (``optimizers.*.lr``);
 3. the end of a setting, if that is unambiguous: ``lr`` is ``optimizers.*.lr``, of any optimizer;
 4. a metric: its newest value. A key with a ``/`` is searched among metrics before settings.
@@ -15,11 +16,12 @@ or with one that is not a number where numbers are compared, does not match, exc
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from roost.operations import work_progress
 from roost.operations.listing import term_match
 from roost.operations.listing.package_row import FoundPackage, PackageSummary
-from roost.operations.listing.query import parse
+from roost.operations.listing.query import SIZE, Key, parse
 from roost.operations.listing.search_columns import SearchColumns
 
 
@@ -44,10 +46,16 @@ def search(
     ]
     for comparison in query.comparisons:
         get, matches = values[comparison.key.name], term_match.predicate(comparison)
-        found = [one for one in found if matches(get(one))]
+        found = [one for one in _track(found, comparison.key) if matches(get(one))]
     for sort_key in reversed(query.sort_keys):
-        found = term_match.sort_by(found, values[sort_key.key.name], descending=sort_key.descending)
+        get, tracked = values[sort_key.key.name], _track(found, sort_key.key)
+        found = term_match.sort_by(tracked, get, descending=sort_key.descending)
     return found
+
+
+def _track(packages: Sequence[FoundPackage], key: Key) -> Iterable[FoundPackage]:
+    """Returns the packages, with a report of the progress if their values of a key must be measured."""
+    return work_progress.track(packages, "measuring") if key.name == SIZE else packages
 
 
 def _matches_text(row: PackageSummary, text: str) -> bool:

@@ -11,7 +11,7 @@ import msgspec
 
 from roost.operations.listing import term_match
 from roost.operations.listing.package_row import FoundPackage, IndexEntry, PackageSummary
-from roost.operations.listing.query import Key, unknown_key_error
+from roost.operations.listing.query import SIZE, Key, unknown_key_error
 from roost.operations.listing.search_index import (
     METRIC_PREFIX,
     SETTING_PREFIX,
@@ -21,6 +21,8 @@ from roost.operations.listing.search_index import (
 
 FIELDS = tuple(field.name for field in msgspec.structs.fields(PackageSummary))
 """The fields of a summary, which keys may name."""
+BUILT_IN_KEYS = (*FIELDS, SIZE)
+"""The keys that are neither a setting nor a metric, also where a setting has the same name."""
 
 ValueGetter = Callable[[FoundPackage], Sequence[Any]]
 """Returns the values of one key for a package; none if the package does not have the key."""
@@ -31,17 +33,21 @@ class SearchColumns:
 
     Args:
         packages: The packages.
+        is_whole: Whether they are all packages of their folders.
     """
 
-    def __init__(self, packages: Sequence[FoundPackage]) -> None:
+    def __init__(self, packages: Sequence[FoundPackage], *, is_whole: bool = True) -> None:
         self._packages = packages
+        self._is_whole = is_whole
+        self._sizes: dict[Path, int] = {}
 
     @cached_property
     def _indices(self) -> dict[Path, SearchIndex]:
         entries: dict[Path, dict[str, IndexEntry]] = {}
         for one in self._packages:
             entries.setdefault(one.folder, {})[one.name] = one.entry
-        return {folder: SearchIndex(folder, found) for folder, found in entries.items()}
+        is_whole = self._is_whole
+        return {folder: SearchIndex(folder, found, is_whole=is_whole) for folder, found in entries.items()}
 
     @cached_property
     def _keys(self) -> set[str]:
@@ -82,9 +88,20 @@ class SearchColumns:
         """
         if key.name in FIELDS:
             return _field_getter(key.name)
+        if key.name == SIZE:
+            return self._size
         if not self._packages:
             return lambda one: ()
         return self._column_getter(self._resolve(key))
+
+    def _size(self, package: FoundPackage) -> tuple[int]:
+        """Returns the bytes of a package on the disk, which are measured once."""
+        from roost.operations.keeping.allocated_bytes import folder_bytes
+
+        path = package.folder / package.name
+        if path not in self._sizes:
+            self._sizes[path] = folder_bytes(path)
+        return (self._sizes[path],)
 
     def _column_getter(self, keys: Sequence[str]) -> ValueGetter:
         columns: dict[Path, list[ValuesByName]] = {
@@ -112,8 +129,8 @@ class SearchColumns:
         if name in self.metrics:
             return [METRIC_PREFIX + name]
         ends = {one.rpartition(".")[2] for one in self.settings}
-        raise unknown_key_error(key, "no run has a field, a setting or a metric of this name",
-                          sorted({*FIELDS, "status", *self.metrics, *self.settings, *ends}))  # fmt: skip
+        known = sorted({*BUILT_IN_KEYS, "status", *self.metrics, *self.settings, *ends})
+        raise unknown_key_error(key, "no run has a field, a setting or a metric of this name", known)
 
 
 def _field_getter(name: str) -> ValueGetter:

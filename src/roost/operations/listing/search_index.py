@@ -81,15 +81,16 @@ class SearchIndex:
     Args:
         folder: The folder.
         entries: The packages to search, from `list_packages.entries`.
+        is_whole: Whether they are all packages of the folder; otherwise the index is only read.
     """
 
-    def __init__(self, folder: Path, entries: Mapping[str, IndexEntry]) -> None:
+    def __init__(self, folder: Path, entries: Mapping[str, IndexEntry], *, is_whole: bool = True) -> None:
         self._entries = entries
         self._index = _IndexFile.read(folder)
         stale = _stale(entries, self._index)
         self._fresh = _read_fields(folder, stale)
         ended = [name for name in stale if entries[name].summary.state not in CHANGING_STATES]
-        if len(ended) > _MAX_STALE:
+        if len(ended) > _MAX_STALE and is_whole:
             new_stamps = {name: entries[name].stamp for name in ended}
             kept = entries.keys() - new_stamps.keys()
             _write(folder, self._index, kept, new_stamps, self._fresh)

@@ -409,10 +409,13 @@ class LabState:
         return self._tasks.get(id)
 
     def find(self, text: str) -> list[LabTask]:
-        """Returns the tasks with an id, a beginning of one, or a name: the first of these that matches."""
+        """Returns the tasks with an id, a label (``A_13``), a name, or a beginning of an id: the first of
+        these that matches."""
         tasks = self._tasks.values()
         if text in self._tasks:
             return [self._tasks[text]]
+        if labelled := [task for task in tasks if task.row.label == text]:
+            return labelled
         named = [task for task in tasks if task.row.name == text]
         return named or ([task for task in tasks if task.id.startswith(text)] if text else [])
 

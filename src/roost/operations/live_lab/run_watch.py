@@ -45,12 +45,12 @@ class _Followed:
     """A running task."""
 
     def __init__(self, task: Task) -> None:
-        package = Path(task.package)
+        folder = task.folder
         self.session = task.session
-        self.progress = ProgressReader(package / "progress")
+        self.progress = ProgressReader(folder / "progress")
         self.record: ProgressRecord | None = None
         """The record that was sent last."""
-        path = package / "records" / f"{task.session}.jsonl"
+        path = folder / "records" / f"{task.session}.jsonl"
         self.rows = None if task.session is None else SessionFollower(path, tail_bytes=_TAIL_BYTES)
         self.has_read = False
         """Whether the tail was read."""
@@ -67,6 +67,11 @@ class RunWatch:
         self._queued: set[str] = set()
         self.ends: dict[str, float] = {}
         """The expected end of running tasks (Unix seconds), by id, as far as known."""
+
+    @property
+    def num_running(self) -> int:
+        """The number of running tasks."""
+        return len(self._followed)
 
     def progress(self, tasks: Iterable[Task]) -> Iterator[LabChange]:
         """Yields the new progress and the new metrics of the running ones of these tasks; of tasks that have

@@ -7,8 +7,8 @@ A key is the first of these that exists:
 2. a setting, dotted, with ``*`` for one part: ``optimizers.*.lr``; or the end of one: ``lr``;
 3. a metric: its newest value. A key with a ``/`` is searched among metrics before settings.
 
-A term without a key is a part of the name of the task or of its sweep, or the beginning of its id. A key that
-no task has selects none: a metric may come later, so that is no error (`notes` names such keys).
+A term without a key is a part of the name of the task or of its sweep, its label, or the beginning of its id.
+A key that no task has selects none: a metric may come later, so that is no error (`notes` names such keys).
 """
 
 from __future__ import annotations
@@ -85,7 +85,8 @@ def notes(tasks: Sequence[LabTask], text: str) -> list[str]:
 
 def _matches_word(row: TaskRow, word: str) -> bool:
     texts = (row.name, row.sweep_name or "")
-    return any(word in text.casefold() for text in texts) or row.id.startswith(word)
+    is_named = any(word in text.casefold() for text in texts)
+    return is_named or row.id.startswith(word) or row.label.casefold() == word
 
 
 class _Names:

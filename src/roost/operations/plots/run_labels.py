@@ -12,7 +12,6 @@ from roost.operations.listing.list_packages import FoundPackages, find_packages
 from roost.operations.listing.package_row import FoundPackage
 from roost.operations.listing.run_groups import SEED, common_values
 from roost.operations.listing.run_listing import short_names, varying_settings
-from roost.operations.listing.search_columns import FIELDS
 
 _MAX_SETTINGS = 4
 """With more of them, a label is the name of the package."""
@@ -48,7 +47,7 @@ def run_labels(found: FoundPackages) -> list[RunLabel]:
     """Returns the labels of several packages. Packages of which only the seeds differ share ``setting``."""
     packages = found.selected
     varying = varying_settings(found.columns, packages)
-    names = short_names(varying, [*found.columns.settings, *FIELDS])
+    names = short_names(varying, found.columns.settings)
     seeds = [name for name in varying if name.rpartition(".")[2] == SEED]
     others = [name for name in varying if name not in seeds]
     labels = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePath
 from types import TracebackType
@@ -25,8 +25,11 @@ from roost.operations.python_api.system_table import SystemTable
 from roost.package import labels, package_name, records
 from roost.package import package as stored
 from roost.package.checkpoints import checkpoint
+from roost.package.dlnest import original_folder
 from roost.package.kinds import PackageKind
+from roost.package.labels import Labels
 from roost.package.package_draft import PackageDraft, prepare_python, prepare_training
+from roost.package.sessions import Session
 from roost.project.package_writer import STATE, PackageWriter
 
 if TYPE_CHECKING:
@@ -143,6 +146,17 @@ class Package(stored.PackageFolder):
         lines = [[name, tables.format_cell(value)] for name, value in {**shown, **newest}.items()]
         return tables.to_html(str(self.path), ("", ""), lines)
 
+    def sessions(self) -> list[Session]:
+        """Returns all sessions, the oldest first.
+
+        Raises:
+            NotFound: DLNest's own programs wrote the package, in which there are none. `roost.runs` lists
+                such packages; without sessions neither `settings` nor `load` read them.
+        """
+        if original_folder.is_original(self.path):
+            raise original_folder.read_only_error(self.path)
+        return super().sessions()
+
     def summary(self) -> PackageSummary:
         """Returns the line of the package in `roost ls`: state, step, the main metric, times."""
         return summarize(self.path)
@@ -166,23 +180,29 @@ class Package(stored.PackageFolder):
         """Adds tags; also while the run trains, and without ``with``.
 
         Raises:
+            NotFound: DLNest's own programs wrote the package.
             UsageError: One of them is no tag, or the package has too many.
-            Refused: A newer roost has written the labels.
+            Refused: A newer roost has written the package, or its labels.
             OSError: They cannot be written.
         """
-        labels.add_tags(self.path, tags)
+        self._label(lambda path: labels.add_tags(path, tags))
 
     def untag(self, *tags: str) -> None:
         """Removes tags, whether or not the run has them; raises the errors of `tag`."""
-        labels.remove_tags(self.path, tags)
+        self._label(lambda path: labels.remove_tags(path, tags))
 
     def set_note(self, text: str | None) -> None:
         """Replaces the note; None removes it. Raises the errors of `tag`."""
-        labels.set_note(self.path, text)
+        self._label(lambda path: labels.set_note(path, text))
 
     def star(self, starred: bool = True) -> None:
         """Stars the run, or removes the star; raises the errors of `tag`."""
-        labels.set_starred(self.path, starred)
+        self._label(lambda path: labels.set_starred(path, starred))
+
+    def _label(self, update: Callable[[Path], Labels]) -> None:
+        from roost.operations.keeping import label_packages  # with the queue
+
+        label_packages.change([self.path], update)
 
     def rows(self) -> list[dict[str, Any]]:
         """Returns all effective rows of the run, each with ``step``, ``epoch``, ``time`` and the recorded

@@ -81,6 +81,9 @@ def continue_all(runs: Sequence[InterruptedRun]) -> Iterator[ContinuedRun]:
             queued = submit_continue(request, TaskOptions())
         except RoostError as error:
             yield ContinuedRun(run, None, error=error)
+        except OSError as error:  # its folder belongs to another user, or is read-only
+            why = RoostError(error.strerror or str(error), where=error.filename)
+            yield ContinuedRun(run, None, error=why)
         else:
             yield ContinuedRun(run, queued.tasks[0], queued.notes)
 

@@ -64,7 +64,7 @@ class TaskRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The name of the sweep; None: derived from the names of its tasks."""
     num_cards: int
     cores: int | None
-    """CPU cores that the task requests; None: a task without cards counts as one."""
+    """CPU cores that the task requests; None: a task without cards counts as one; 0: it counts as none."""
     host_memory_mb: int | None
     """Memory of the host that the task requests; None: none is kept for it."""
     memory_mb: int | None

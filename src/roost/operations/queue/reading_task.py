@@ -7,6 +7,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from roost.base.errors import UsageError
 from roost.config.run_settings import RunSettings
 from roost.config.sections.limits import LimitSettings
@@ -33,8 +35,6 @@ def queue_reading_task(
     request: Mapping[str, Any],
     options: TaskOptions,
     settings: RunSettings | None,
-    *,
-    is_watched: bool = True,
 ) -> NewTasks:
     """Makes the session folder of a task that reads a package, and queues the task. What the kind itself
     needs is checked by the caller before.
@@ -45,7 +45,6 @@ def queue_reading_task(
         request: The content of request.json in the folder, for the worker, without the device.
         options: The options of the task; ``gpus`` may be 0 or 1.
         settings: Of the package.
-        is_watched: Whether a session without output and steps counts as stalled.
 
     Raises:
         NotFound: A task that is a dependency does not exist.
@@ -56,15 +55,18 @@ def queue_reading_task(
     """
     conditions = task_conditions(options)
     options = _with_one_card(options, TASK_KINDS[kind].noun)
-    require_satisfiable([options.need])
+    counts_no_core = TASK_KINDS[kind].is_interactive and not options.gpus and options.cpus is None
+    need = replace(options.need, cores=0) if counts_no_core else options.need
+    require_satisfiable([need])
     lab.ensure_daemon()
     device = "auto" if options.gpus and not inventory.is_simulated() else "cpu"
-    plan = _plan(kind, {**request, "device": device}, options, settings, is_watched=is_watched)
+    plan = _plan(kind, {**request, "device": device}, options, settings)
 
     def make() -> Iterator[Task]:
         body = {**request, "device": device, "created": round(time.time(), 3)}
         folder = session_folder.create(package.path, kind, body)
-        yield new_task(folder, plan, options, conditions, kind=kind)
+        task = new_task(folder, plan, options, conditions, kind=kind)
+        yield replace(task, need=need)
 
     return enqueue(make())
 
@@ -87,13 +89,11 @@ def _plan(
     request: Mapping[str, Any],
     options: TaskOptions,
     settings: RunSettings | None,
-    *,
-    is_watched: bool,
 ) -> SessionPlan:
     limits = limits_of_attended(settings.limits if settings else LimitSettings())._replace(
         wall_seconds=options.time_limit, host_memory_mb=options.host_memory_mb
     )
-    if not is_watched:
+    if TASK_KINDS[kind].is_interactive:
         limits = limits._replace(stall_seconds=None)
     command: Sequence[str] = request.get("command", ())
     return SessionPlan(

@@ -13,6 +13,7 @@ import stat
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
@@ -22,13 +23,14 @@ from msgspec import Meta
 from roost.analysis import analysis_folder
 from roost.analysis.analysis_folder import AnalysisSessionRequest
 from roost.base import safe_read
-from roost.base.errors import ConfigError, RoostError
+from roost.base.errors import ConfigError, Refused, RoostError
 from roost.config.run_settings import RunSettings
 from roost.operations import resolve
-from roost.package import lineage, records
+from roost.package import lineage, package_name, records
 from roost.package import sessions as package_sessions
+from roost.package.dlnest import original_folder
 from roost.package.kinds import PackageKind
-from roost.package.package import PackageFolder
+from roost.package.package import FORMAT, PackageFolder
 from roost.package.project_preflight import parse_package_settings
 from roost.package.session_schema import (
     CHECKED,
@@ -258,18 +260,45 @@ def open_checked(path: Path | str, *, to_continue: bool = False) -> PackageFolde
 
     Args:
         path: The package, or its task (`roost.operations.resolve`).
-        to_continue: Accept a damaged _package.json, which the next save replaces.
+        to_continue: Require that it may be changed, and accept a damaged _package.json, which the next save
+            replaces.
 
     Raises:
         NotFound: There is no package.
+        Refused: It must not be changed (`require_changeable`).
         UsageError: Several tasks match.
         DamagedPackage: A file of it is not as roost writes it.
     """
     package = PackageFolder.open(resolve.find_package(path))
+    if to_continue:
+        require_changeable(package.path)
     for damage in find_damage(package):
         if not (to_continue and damage.name == _OPTIONAL):
             raise damage
     return package
+
+
+def require_changeable(package: Path) -> None:
+    """Checks that this version of roost knows the format of a package, and that it is not removed.
+
+    Raises:
+        NotFound: It is not a package of roost.
+        Refused: A newer roost has written it, or it is in the trash.
+    """
+    if original_folder.is_original(package):
+        raise original_folder.read_only_error(package)
+    request = package_sessions.load_json(package / "request.json")
+    if request is None and not (package / "request.json").exists():
+        PackageFolder.open(package)  # raises
+    format = (request or {}).get("format", FORMAT)
+    if isinstance(format, int) and format > FORMAT:
+        raise Refused(
+            f"a newer roost has written it, in format {format}", where=package, fix="use that roost for it"
+        )
+    if os.path.basename(os.path.realpath(package.parent)) == package_name.TRASH:  # noqa: PTH119
+        raise Refused(
+            "it is in the trash", where=package, fix=f"take it back: roost restore {quote(str(package))}"
+        )
 
 
 def find_damage(package: PackageFolder) -> Iterator[DamagedPackage]:

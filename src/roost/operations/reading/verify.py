@@ -163,16 +163,16 @@ def _compare_with_seals(package: PackageFolder, damaged: Iterable[str]) -> Itera
         lacking = f"{_broken_reason(broken[-1])}, and no other seal has it"
     numbers = {one.number for one in found} | used_numbers(package.path / "records")  # sessions/ may be gone
     present = set(session_seal.coverable_names(package.path, max(numbers | seals.keys(), default=0)))
-    pruned = {
-        (name, by.session): SealedFile(one.bytes, one.sha256)
+    pruned = [  # all of a session: one that was killed may not have written the file again
+        (name, by.session, SealedFile(one.bytes, one.sha256))
         for by in _prunings(package)
         for name, one in by.rewritten.items()
-    }
+    ]
     for name in sorted(present | newest.keys(), key=_reading_order):
         if name in known or not _is_inside(name):
             continue
         since = newest[name][0] if name in newest else 0
-        later = [one for (of, session), one in pruned.items() if of == name and session >= since]
+        later = [one for of, session, one in pruned if of == name and session >= since]
         if any(seal.damage(package.path / name, one) is None for one in later):
             yield Finding(_kind(name), name, "good", "as `roost prune` wrote it")
         elif name in newest:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -35,6 +36,7 @@ FORMAT = 1
 MODEL_PART = "model"
 """The part of a trainer's checkpoint that has the weights; the others have what a session continues with."""
 _DERIVED = "_package.json"
+_NAME = re.compile(r"(?:Checkpoints|blackbox)/state_[0-9]+\.ckpt")
 _TRACKS = ("ckpt_slow", "ckpt_fast", "ckpt_consistent", "ckpt_best")
 
 
@@ -91,6 +93,10 @@ def read_all(package: Path) -> list[Pruning]:
         raise BrokenSeal(f"it cannot be read: {error}", where=package / NAME) from error
     if found.format != FORMAT:
         raise BrokenSeal(f"it has format {found.format}, of a newer roost", where=package / NAME)
+    # What it names is removed; a package may come from anywhere, and any program can write such a digest.
+    for name in (name for one in found.prunings for name in (*one.removed, *one.reduced)):
+        if _NAME.fullmatch(name) is None:
+            raise BrokenSeal("it names what is no checkpoint", where=package / NAME, received=name)
     return found.prunings
 
 
@@ -224,6 +230,8 @@ def is_finished(package: PackageFolder, one: Pruning) -> bool:
 def _finish(package: PackageFolder, one: Pruning) -> None:
     for name, digest in one.reduced.items():
         path = package.path / name
+        if path.is_symlink():
+            continue  # its files are another package's
         if _is_same(path, digest):
             checkpoint.rewrite_manifest(path, keep=lambda file: not _is_dropped(file))
         listed = checkpoint.read_manifest(path).files if path.is_dir() else {}

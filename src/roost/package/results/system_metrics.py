@@ -217,7 +217,8 @@ def rows_of(columns: SystemColumns, names: Sequence[str]) -> Iterator[SystemRow]
 def _gaps(value: Any) -> Iterator[SystemGap]:
     match value:
         case [int() | float() as begin, int() | float() as end, str() as reason]:
-            yield SystemGap(float(begin), float(end), reason)
+            if 0 < begin <= end < _MAX_TIME:  # not NaN, nor an integer that no float can hold
+                yield SystemGap(float(begin), float(end), reason)
 
 
 def _checked_names(value: Any) -> list[str]:

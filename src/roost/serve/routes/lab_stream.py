@@ -25,6 +25,7 @@ from roost.serve.http import error_response
 from roost.serve.http.error_response import HttpError
 from roost.serve.http.route import EventStream, RequestParameters, Route, encode_json
 
+MetricPattern = Annotated[str, Meta(min_length=1, max_length=200)]
 _MAX_BATCHES, _MAX_BYTES = 1000, 8 << 20
 """The changes that are kept for subscribers that read slowly or come back; one that is further behind gets a
 snapshot."""
@@ -40,9 +41,7 @@ class FollowLab(RequestParameters, frozen=True, kw_only=True):
 
     cursor: Annotated[str, Meta(pattern=r"^([0-9a-f]{8}-[0-9]{1,18})?$")] = ""
     """The id of the last event received; without it, or if it is too old, the whole state comes first."""
-    metrics: Annotated[list[Annotated[str, Meta(min_length=1, max_length=200)]], Meta(max_length=64)] = (
-        msgspec.field(default_factory=list)
-    )
+    metrics: Annotated[tuple[MetricPattern, ...], Meta(max_length=64)] = ()
     """Only metrics that one of these patterns matches: ``valid/*``. None: all."""
 
 

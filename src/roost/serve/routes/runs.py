@@ -11,6 +11,7 @@ from msgspec import Meta
 
 from roost.base.errors import Refused, UsageError
 from roost.operations import resolve
+from roost.operations.analyzers.start_analyzer import AnalyzerRequest, start_analyzer
 from roost.operations.comparing.comparison import PackageComparison
 from roost.operations.keeping import label_packages
 from roost.operations.lifecycle.continue_ import ContinueRequest
@@ -141,6 +142,20 @@ class PredictRun(ResourceParameters, frozen=True, kw_only=True):
     num_workers: Annotated[int, Meta(ge=0, le=4096)] | None = None
     limit: Annotated[int, Meta(ge=1, le=2**62)] | None = None
     """Only so many samples, from the first on."""
+
+
+class AnalyzeRun(ResourceParameters, frozen=True, kw_only=True):
+    """An analyzer of a run."""
+
+    run: RunId
+    checkpoint: Annotated[int, Meta(ge=0, le=2**62)] | Literal["last", "best"] | None = None
+    untrained: bool = False
+    """Use the weights as the Runner builds them."""
+    trust: bool = False
+    scripts: Text | None = None
+    """The absolute path of a further script, or folder of scripts, that it may run."""
+    project: Text | None = None
+    """The absolute path of the project's folder now, if it was moved."""
 
 
 class StopRun(RequestParameters, frozen=True, kw_only=True):
@@ -280,6 +295,20 @@ def _predict(parameters: PredictRun) -> SubmitResponse:
     return _to_submitted(submit_predict(request, parameters))
 
 
+def _analyze(parameters: AnalyzeRun) -> SubmitResponse:
+    request = AnalyzerRequest(
+        package=served_packages.package_path(parameters.run),
+        checkpoint=parameters.checkpoint,
+        untrained=parameters.untrained,
+        trust=parameters.trust,
+        scripts=_optional_path(parameters.scripts, "scripts"),
+        project=_optional_path(parameters.project, "project"),
+        options=parameters,
+        command=["POST", f"/api/v1/runs/{parameters.run}/analyze"],
+    )
+    return _to_submitted(start_analyzer(request))
+
+
 def _to_submitted(found: NewTasks) -> SubmitResponse:
     queued = [
         QueuedTask(task.id, served_packages.run_id(task.package), task.name, task.package, task.label)
@@ -325,7 +354,7 @@ def _read_log(parameters: event_streams.ReadLog) -> LogPage:
 
 
 def _follow_log(parameters: event_streams.FollowLog) -> EventStream:
-    return event_streams.LogStream(served_packages.package_path(parameters.run), parameters)
+    return event_streams.follow_log(served_packages.package_path(parameters.run), parameters)
 
 
 def _list_files(parameters: RunParameters) -> list[FileEntry]:
@@ -355,6 +384,9 @@ ROUTES: Sequence[Route] = (
           parameters=ContinueRun, answer=SubmitResponse, run=_continue, status=201),
     Route(name="predict", method="POST", path=f"{_RUN}/predict", summary="Queue a prediction of a run.",
           parameters=PredictRun, answer=SubmitResponse, run=_predict, status=201),
+    Route(name="analyze", method="POST", path=f"{_RUN}/analyze",
+          summary="Queue an analyzer, which loads a run once and runs scripts on it.",
+          parameters=AnalyzeRun, answer=SubmitResponse, run=_analyze, status=201),
     Route(name="stop_run", method="POST", path=f"{_RUN}/stop", summary="Ask a run to save and end.",
           parameters=StopRun, answer=AcceptedRun, run=_stop, status=202),
     Route(name="label_run", method="POST", path=f"{_RUN}/labels",
