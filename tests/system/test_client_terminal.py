@@ -15,7 +15,7 @@ from tmux_terminal import ROOST, ScreenTerminal, TmuxTerminal
 
 from tests.waiting import wait_for
 
-pytestmark = [pytest.mark.needs_program("tmux"), pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.needs_program("tmux"), pytest.mark.timeout(600)]
 _COLOUR = re.compile(r"\x1b\[[0-9;]*(?:3[0-9]|4[0-9]|9[0-7])(?:;[0-9;]*)?m")
 
 
@@ -35,7 +35,8 @@ class Served:
         """Runs a command."""
         done = subprocess.run(
             [sys.executable, "-m", "roost", *arguments],
-            env={**os.environ, **self.environment}, cwd=self.folder, capture_output=True, text=True, timeout=120,
+            env={**os.environ, **self.environment}, cwd=self.folder, capture_output=True, text=True,
+            timeout=120,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         return done.stdout + done.stderr
@@ -141,7 +142,15 @@ def test_a_day_of_work(served: Served, terminal: Open) -> None:
 
 @pytest.mark.parametrize("size", [(80, 24), (200, 60)], ids=["80x24", "200x60"])
 def test_keys_at_other_sizes(served: Served, terminal: Open, size: tuple[int, int]) -> None:
-    served.roost("submit", "--name", "counts", "--", "sh", "-c", "for i in $(seq 600); do echo number $i; sleep 0.1; done")
+    served.roost(
+        "submit",
+        "--name",
+        "counts",
+        "--",
+        "sh",
+        "-c",
+        "for i in $(seq 600); do echo number $i; sleep 0.1; done",
+    )
     client = terminal(served.environment, f"{ROOST} client", size)
     client.wait_for_text("counts")
     client.keys("l")
@@ -184,7 +193,9 @@ def test_in_gnu_screen(served: Served, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
-def test_the_terminal_is_restored_after_a_signal(served: Served, terminal: Open, number: signal.Signals) -> None:
+def test_the_terminal_is_restored_after_a_signal(
+    served: Served, terminal: Open, number: signal.Signals
+) -> None:
     client = terminal(served.environment, f"{ROOST} client")
     client.wait_for_text("live")
     pid = client.pid_of("roost client")

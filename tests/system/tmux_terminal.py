@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.waiting import wait_for
 
 ROOST = f"{shlex.quote(sys.executable)} -m roost"
-_SECONDS = 40.0
+_SECONDS = 90.0
 
 
 class TmuxTerminal:
@@ -26,7 +26,13 @@ class TmuxTerminal:
 
     def __init__(self, folder: Path, size: tuple[int, int], environment: Mapping[str, str]) -> None:
         self._socket = folder / "tmux"
-        self._environment = {**os.environ, "TERM": "xterm-256color", "LANG": "C.UTF-8", "PS1": "$ ", **environment}
+        self._environment = {
+            **os.environ,
+            "TERM": "xterm-256color",
+            "LANG": "C.UTF-8",
+            "PS1": "$ ",
+            **environment,
+        }
         for name in ("NO_COLOR", "TMUX", "COLUMNS", "LC_ALL"):
             if name not in environment:
                 self._environment.pop(name, None)
@@ -105,13 +111,21 @@ class ScreenTerminal:
         self._name = f"roost-{os.getpid()}"
         home = folder / "screens"
         home.mkdir(mode=0o700)
-        self._environment = {**os.environ, "SCREENDIR": str(home), "LANG": "C.UTF-8", "TERM": "xterm", **environment}
+        self._environment = {
+            **os.environ,
+            "SCREENDIR": str(home),
+            "LANG": "C.UTF-8",
+            "TERM": "xterm",
+            **environment,
+        }
         self._environment.pop("NO_COLOR", None)
         self._environment.pop("STY", None)
         self._run("-U", "-dmS", self._name, "sh", "-c", command)
 
     def _run(self, *arguments: str) -> None:
-        subprocess.run(["screen", *arguments], env=self._environment, check=True, timeout=30, capture_output=True)
+        subprocess.run(
+            ["screen", *arguments], env=self._environment, check=True, timeout=30, capture_output=True
+        )
 
     def type(self, text: str) -> None:
         """Types a text."""
@@ -138,4 +152,6 @@ class ScreenTerminal:
 
     def close(self) -> None:
         """Ends the terminal."""
-        subprocess.run(["screen", "-S", self._name, "-X", "quit"], env=self._environment, capture_output=True, timeout=30)
+        subprocess.run(
+            ["screen", "-S", self._name, "-X", "quit"], env=self._environment, capture_output=True, timeout=30
+        )

@@ -28,6 +28,8 @@ def golden_screen(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
         if request.config.getoption("--update-screens"):
             file.write_text(found, encoding="utf-8")
             return
-        assert found == file.read_text(encoding="utf-8"), f"the screen {name} differs: --update-screens, and look"
+        assert found == file.read_text(encoding="utf-8"), (
+            f"the screen {name} differs: --update-screens, and look"
+        )
 
     return compare

@@ -9,9 +9,9 @@ from typing import Any
 from roost.operations.devices.devices import CardStatus, DeviceList, ForeignProcess, LeaseOnCard, TaskOnCard
 from roost.operations.devices.host_status import HostStatus
 from roost.operations.live_lab.lab_change import (
-    CardsChange,
     CardReading,
     CardSamples,
+    CardsChange,
     ExpectedStarts,
     HostReading,
     JournalLines,
@@ -19,10 +19,10 @@ from roost.operations.live_lab.lab_change import (
     LabSummary,
     PendingOrder,
     SweepChange,
-    TaskRowChange,
     TaskFields,
     TaskMetrics,
     TaskProgress,
+    TaskRowChange,
 )
 from roost.operations.queue.list_tasks import TaskRow
 
@@ -55,7 +55,8 @@ def task_row(number: int, name: str, state: str, **more: Any) -> TaskRow:
 def progress(row: TaskRow, fraction: float) -> TaskProgress:
     """The progress of a training of 10,000 steps."""
     return TaskProgress(
-        id=row.id, step=int(10_000 * fraction), total_steps=10_000, epoch=int(10 * fraction), fraction=fraction,
+        id=row.id, step=int(10_000 * fraction), total_steps=10_000, epoch=int(10 * fraction),
+        fraction=fraction,
         left=3600 * (1 - fraction) + 5, samples_per_second=1234.5, phase="training",
     )  # fmt: skip
 
@@ -81,7 +82,8 @@ def metrics(row: TaskRow, seed: int, points: int = 100, until: float = 1.0) -> T
 def card(number: int, tasks: list[tuple[TaskRow, int | None]], used_mb: int, **more: Any) -> CardStatus:
     """A card of 80 GB."""
     given: dict[str, Any] = {
-        "number": number, "id": f"GPU-{number}f1d0000", "name": "NVIDIA H100 80GB HBM3", "total_mb": _MEMORY_MB,
+        "number": number, "id": f"GPU-{number}f1d0000", "name": "NVIDIA H100 80GB HBM3",
+        "total_mb": _MEMORY_MB,
         "free_mb": _MEMORY_MB - used_mb, "utilization": 0, "temperature": 61, "power": 402.0, "trouble": "",
         "part_of": "", "exclusive": False, "allowed": True, "drained": False, "windows": [],
         "tasks": [TaskOnCard(row.id, row.name, row.state, mb, row.short) for row, mb in tasks],
@@ -95,7 +97,15 @@ def small_lab() -> list[LabChange]:
     cards = [f"GPU-{number}f1d0000" for number in range(4)]
     running = [
         task_row(12, "resnet50-imagenet", "running", cards=(cards[0],), memory_mb=41_000),
-        task_row(13, "vit-b16-augreg", "running", cards=(cards[1], cards[2]), num_cards=2, memory_mb=None, whole=True),
+        task_row(
+            13,
+            "vit-b16-augreg",
+            "running",
+            cards=(cards[1], cards[2]),
+            num_cards=2,
+            memory_mb=None,
+            whole=True,
+        ),
         task_row(15, "unet-cells-2d", "running", cards=(cards[0],), memory_mb=22_000),
     ]
     sweep = [
@@ -165,7 +175,12 @@ def samples(cards: list[str], count: int = 120) -> list[LabChange]:
     draw = random.Random(7)
     found: list[LabChange] = []
     for second in range(count):
-        wave = [88 + 8 * math.sin(second / 9), 97.0, 95 - 30 * (second % 40 < 3), 40 + 35 * math.sin(second / 14)]
+        wave = [
+            88 + 8 * math.sin(second / 9),
+            97.0,
+            95 - 30 * (second % 40 < 3),
+            40 + 35 * math.sin(second / 14),
+        ]
         found.append(CardSamples(
             at=NOW - count + second,
             cards=[
@@ -173,7 +188,9 @@ def samples(cards: list[str], count: int = 120) -> list[LabChange]:
                            memory_mb=None, power=None, temperature=None)
                 for number, card in enumerate(cards)
             ],
-            host=HostReading(cpu=30 + 12 * math.sin(second / 11) + 3 * draw.random(), memory_mb=211_000, load=21.5),
+            host=HostReading(
+                cpu=30 + 12 * math.sin(second / 11) + 3 * draw.random(), memory_mb=211_000, load=21.5
+            ),
         ))  # fmt: skip
     return found
 

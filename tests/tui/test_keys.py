@@ -144,7 +144,12 @@ def test_the_five_views_are_on_their_keys(size: tuple[int, int]) -> None:
     async def body() -> None:
         async with client_on(small_lab(), size) as pilot:
             app = app_of(pilot)
-            for key, pane in [("f2", app.server), ("f3", app.analyzer), ("f4", app.tasks), ("f5", app.devices)]:
+            for key, pane in [
+                ("f2", app.server),
+                ("f3", app.analyzer),
+                ("f4", app.tasks),
+                ("f5", app.devices),
+            ]:
                 await press(pilot, key)
                 assert app.focused is pane
                 assert pane.region.height > 3
@@ -306,7 +311,9 @@ def test_a_search_in_an_output() -> None:
     async def body() -> None:
         async with client_on(small_lab()) as pilot:
             app = app_of(pilot)
-            app.server.write_lines([f"line {number}{' NEEDLE' * (number in (3, 700))}" for number in range(1000)])
+            app.server.write_lines(
+                [f"line {number}{' NEEDLE' * (number in (3, 700))}" for number in range(1000)]
+            )
             await press(pilot, "f2", "slash", *"needle", "enter")
             assert "line 700 NEEDLE" in screen_text(pilot)
             await press(pilot, "n")

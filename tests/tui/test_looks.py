@@ -203,8 +203,8 @@ def test_which_terminals_show_sixel(environment: dict[str, str], can: bool) -> N
 
 @pytest.mark.parametrize(
     ("size", "shape"),
-    [((59, 24), "small"), ((80, 15), "small"), ((60, 16), "compact"), ((80, 24), "compact"), ((100, 50), "tall"),
-     ((119, 60), "tall"), ((120, 40), "wide"), ((200, 60), "wide"), ((110, 30), "wide")],
+    [((59, 24), "small"), ((80, 15), "small"), ((60, 16), "compact"), ((80, 24), "compact"),
+     ((100, 50), "tall"), ((119, 60), "tall"), ((120, 40), "wide"), ((200, 60), "wide"), ((110, 30), "wide")],
 )  # fmt: skip
 def test_the_shape_of_the_terminal_decides(size: tuple[int, int], shape: str) -> None:
     found = layout.arrange(*size, front="tasks", is_zoomed=False, device_lines=9)
@@ -224,7 +224,10 @@ def test_the_first_frame_fills_the_terminal_and_no_more() -> None:
 
 
 def test_measurements_of_a_session() -> None:
-    text = '{"format": 1, "columns": ["gpu0/utilization", "host/cpu"]}\n[10.0, 1.0, [57, null]]\n[11.0, 1.0, [61, 3]]\ntorn'
+    text = (
+        '{"format": 1, "columns": ["gpu0/utilization", "host/cpu"]}\n'
+        "[10.0, 1.0, [57, null]]\n[11.0, 1.0, [61, 3]]\ntorn"
+    )
     found = run_data.parse_system(text)
     assert found is not None
     assert found.values == {"gpu0/utilization": [57, 61], "host/cpu": [None, 3]}

@@ -66,7 +66,11 @@ class GuardedProgram:
         assert output.rfind(b"\x1b[?1003l") > output.rfind(b"\x1b[?1003h")
         assert termios.tcgetattr(self.fd)[3] & termios.ECHO == self.before[3] & termios.ECHO
         assert termios.tcgetattr(self.fd)[3] & termios.ICANON
-        return int(output.rpartition(b"<code ")[2].partition(b">")[0]) if b"<code " in output.rpartition(b"\x1b[?1049l")[2] else -1
+        return (
+            int(output.rpartition(b"<code ")[2].partition(b">")[0])
+            if b"<code " in output.rpartition(b"\x1b[?1049l")[2]
+            else -1
+        )
 
 
 @pytest.fixture
@@ -104,7 +108,9 @@ def test_a_signal_to_the_guard_ends_the_client(guarded: Start, number: signal.Si
 
 
 def test_a_client_that_hangs_is_killed(guarded: Start) -> None:
-    program = guarded("signal.signal(signal.SIGTERM, signal.SIG_IGN)\nos.write(1, b'deaf')\nwhile True: time.sleep(1)")
+    program = guarded(
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nos.write(1, b'deaf')\nwhile True: time.sleep(1)"
+    )
     program.client_pid()
     wait_for(lambda: b"deaf" in program.read())
     os.kill(program.pid, signal.SIGTERM)

@@ -31,6 +31,7 @@ from textual.containers import Container, Vertical
 from textual.events import Event, Key, Resize
 from textual.geometry import Size
 from textual.theme import Theme
+from textual.timer import Timer
 from textual.widgets import Label
 
 from roost.base.errors import RoostError
@@ -45,10 +46,11 @@ from roost.tui.panes.output_pane import OutputPane
 from roost.tui.panes.run_pane import RunPane
 from roost.tui.panes.status_line import StatusLine
 from roost.tui.panes.tasks_pane import TasksPane
+from roost.tui.run_tabs import run_data
 from roost.tui.run_view import RunView
 from roost.tui.styled_text import escape
 from roost.tui.verb_thread import VerbListener, VerbThread
-from roost.tui.view_state import RUN_TABS, RunTab, ViewState, label
+from roost.tui.view_state import RunTab, ViewState, label
 
 if TYPE_CHECKING:
     from roost.api.client import AsyncClient
@@ -138,13 +140,14 @@ class RoostClient(App[int]):
         """Yields the views."""
         self.status, self.hints = StatusLine("status"), StatusLine("hints")
         self.tasks, self.devices = TasksPane(self.view), DevicesPane()
-        self.server = OutputPane("server", "F2 Server output", "what the server was asked for, and what commands print")
+        self.server = OutputPane(
+            "server", "F2 Server output", "what the server was asked for, and what commands print"
+        )
         self.analyzer = OutputPane("analyzer", "F3 Analyzer output", _NO_ANALYZER)
         self.run_pane = RunPane(self.view)
         self.command = CommandLine()
         self.run_view = RunView(self.run_pane, self.view, self.link, is_unicode=not self.is_ascii)
-        for one in (*self._panes(), self.status, self.hints):
-            one.palette = self.colours
+        self._set_colours()
         yield self.status
         with Container(id="body"):
             with Vertical(id="left"):
@@ -157,6 +160,12 @@ class RoostClient(App[int]):
         yield self.command
         yield self.hints
         yield Label("", id="small", markup=False)
+
+    def _set_colours(self) -> None:
+        for pane in self._panes():
+            pane.palette = self.colours
+        for line in (self.status, self.hints):
+            line.palette = self.colours
 
     def _panes(self) -> list[LineView]:
         return [self.tasks, self.server, self.devices, self.run_pane, self.analyzer]
@@ -192,7 +201,11 @@ class RoostClient(App[int]):
             return action in key_table.WHILE_TYPING and (action != "focus_pane" or self._is_function_key)
         if self.is_read_only and action in key_table.CHANGING:
             return False
-        return not (action == "ask" and parameters == ("note",) and getattr(self.focused, "search", ""))
+        return not (
+            action == "ask"
+            and parameters == ("note",)
+            and (isinstance(self.focused, OutputPane) and self.focused.search)
+        )
 
     async def on_event(self, event: Event) -> None:
         """Notes the key, which `check_action` is not told."""
@@ -299,8 +312,15 @@ class RoostClient(App[int]):
         sign, colour = {"live": ("●", colours.good), "connecting": ("◌", colours.waiting),
                         "lost": ("✗", colours.bad)}[state]  # fmt: skip
         left = [(" roost ", colours.accent, "b"), (f"{escape(self.place)} ", colours.text, "")]
-        words = {"live": "live", "connecting": "connecting", "lost": f"reconnecting: {escape(self.link.trouble)}"}
-        left += [(f"{sign} ", colour, ""), (f"{words[state]} ", colours.faint if state == "live" else colour, "")]
+        words = {
+            "live": "live",
+            "connecting": "connecting",
+            "lost": f"reconnecting: {escape(self.link.trouble)}",
+        }
+        left += [
+            (f"{sign} ", colour, ""),
+            (f"{words[state]} ", colours.faint if state == "live" else colour, ""),
+        ]
         if self.is_read_only:
             left.append((" read only ", colours.waiting, "b"))
         right: list[tuple[str, str, str]] = []
@@ -339,12 +359,17 @@ class RoostClient(App[int]):
 
     def _arrange(self) -> None:
         found = layout.arrange(
-            *self._terminal_size, front=self.front, is_zoomed=self.is_zoomed, device_lines=max(3, self.devices.count())
+            *self._terminal_size,
+            front=self.front,
+            is_zoomed=self.is_zoomed,
+            device_lines=max(3, self.devices.count()),
         )
         for shape in ("small", "compact", "tall", "wide"):
             self.screen.set_class(found.shape == shape, shape)
         if found.shape == "small":
-            text = f"The terminal has {self._terminal_size.width}x{self._terminal_size.height};\nroost client needs {layout.MIN_COLUMNS}x{layout.MIN_ROWS}."
+            width, height = self._terminal_size
+            needed = f"roost client needs {layout.MIN_COLUMNS}x{layout.MIN_ROWS}."
+            text = f"The terminal has {width}x{height};\n{needed}"
             self.query_one("#small", Label).update(text)
             return
         for pane in self._panes():
@@ -402,7 +427,7 @@ class RoostClient(App[int]):
         self._arrange()
         self._focus_front()
 
-    def action_back(self) -> None:
+    def action_go_back(self) -> None:
         """Takes back one thing: zoom, search, filter, marks."""
         if self.is_zoomed:
             self.action_zoom()
@@ -431,11 +456,10 @@ class RoostClient(App[int]):
             return
         self.colours = PALETTES["light" if self.colours.name == "dark" else "dark"]
         self.theme = f"roost-{self.colours.name}"
-        for one in (*self._panes(), self.status, self.hints):
-            one.palette = self.colours
-            one.refresh()
+        self._set_colours()
         for pane in self._panes():
             pane.lines_changed()
+        self.draw_all()
         self.run_view.restart()
         self._show_status()
 
@@ -458,7 +482,9 @@ class RoostClient(App[int]):
 
     def action_filter(self) -> None:
         """Asks for a filter; with the focus on an output, for a search."""
-        if isinstance(self.focused, OutputPane) and (self.focused is not self.run_pane or self.run_pane.is_log):
+        if isinstance(self.focused, OutputPane) and (
+            self.focused is not self.run_pane or self.run_pane.is_log
+        ):
             self._searched = self.focused
             self.command.ask("search", "search", self.focused.search)
         else:
@@ -534,7 +560,7 @@ class RoostClient(App[int]):
             self._selection_timer.stop()
         self._selection_timer = self.set_timer(_SELECT_SECONDS, self.run_view.restart)
 
-    _selection_timer = None
+    _selection_timer: Timer | None = None
 
     # --- actions: the run
 
@@ -654,7 +680,13 @@ class RoostClient(App[int]):
             entry = self.view.entry
             name = ""
             if entry is not None:
-                name = entry.sweep.sweep.name if entry.sweep is not None else entry.task.row.name if entry.task else ""
+                name = (
+                    entry.sweep.sweep.name
+                    if entry.sweep is not None
+                    else entry.task.row.name
+                    if entry.task
+                    else ""
+                )
             self.command.ask(f"confirm {verb}", escape(f"{what} {names[0]} {name}? y or n"))
 
     _about = ""
@@ -680,7 +712,11 @@ class RoostClient(App[int]):
             self._set_filter(text)
             if self.view.filter_error:
                 self.say(self.view.filter_error)
-            elif self.lab is not None and self.view.filter and (notes := self.lab.filter_notes(self.view.filter)):
+            elif (
+                self.lab is not None
+                and self.view.filter
+                and (notes := self.lab.filter_notes(self.view.filter))
+            ):
                 self.say(notes[0])
         elif purpose == "search":
             if self._searched is not None and not self._searched.find(text):
@@ -806,11 +842,13 @@ class RoostClient(App[int]):
             self.run_worker(self._follow_analyzer(watched), group="analyzer", exclusive=True)
 
     async def _follow_analyzer(self, watched: str) -> None:
-        cursor = "0"
+        client, cursor = self.run_view.client, None
+        assert client is not None
         while True:
             try:
-                assert self.run_view.client is not None
-                async for event in self.run_view.client.follow_analyzer_output(watched, cursor=cursor):
+                if cursor is None:
+                    cursor = await run_data.output_start(client, watched)
+                async for event in client.follow_output(watched, cursor=cursor):
                     cursor = event.cursor
                     self.analyzer.write(event.data.text)
                 self.analyzer.write_lines([f"\x1b[2m{watched} has ended\x1b[0m"])
@@ -828,7 +866,8 @@ def _theme(colours: Palette) -> Theme:
     if colours is PLAIN:
         plain = "ansi_default"
         return Theme(
-            "roost-plain", primary=plain, secondary=plain, accent=plain, warning=plain, error=plain, success=plain,
+            "roost-plain", primary=plain, secondary=plain, accent=plain, warning=plain, error=plain,
+            success=plain,
             foreground=plain, background=plain, surface=plain, panel=plain, boost=plain, ansi=True,
             variables={"pane-line": plain, "faint": plain, "ansi-background": plain, "ansi-foreground": plain,
                        "border-blurred": plain, "input-selection-background": plain,

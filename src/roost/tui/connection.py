@@ -1,4 +1,4 @@
-"""The one stream from the server: it fills the state of the lab, and begins again by itself when it breaks."""
+"""The one stream from the server: it fills the state of the lab, and begins again when it breaks."""
 
 from __future__ import annotations
 
@@ -83,7 +83,8 @@ class LabLink:
         lab = LabState()
         async with AsyncClient(self._url, patience_seconds=0.0) as client:
             self._listener.connected(client, lab)
-            pause, cursor = _SHORTEST_SECONDS, None
+            pause = _SHORTEST_SECONDS
+            cursor = ""
             while True:
                 try:
                     async for event in client.follow_lab(cursor=cursor):

@@ -57,7 +57,9 @@ def draw(
         points = [(x_axis.fraction(x), y_axis.fraction(y)) for x, y in zip(curve.x, curve.y, strict=True)]
         canvas.line(points, Pen(number, code))
     faint = palette.style(colours.faint, attributes="" if colours.faint else "d")
-    labels = {_row(y_axis.fraction(tick), rows): number_label(tick) for tick in y_axis.ticks(max(2, rows // 2))}
+    labels = {
+        _row(y_axis.fraction(tick), rows): number_label(tick) for tick in y_axis.ticks(max(2, rows // 2))
+    }
     lines = [_title(panel, curves, width, colours, letters=letters, logarithmic=logarithmic)]
     for number, row in enumerate(canvas.rows()):
         edge = "┤" if number in labels else "│"

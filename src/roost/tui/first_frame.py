@@ -37,7 +37,8 @@ def paint(title: str, size: tuple[int, int], *, unicode: bool, colours: bool) ->
 
 def show(fd: int, title: str, *, unicode: bool, colours: bool) -> None:
     """Shows the frame on a terminal."""
-    os.write(fd, paint(title, tuple(os.get_terminal_size(fd)), unicode=unicode, colours=colours).encode())
+    columns, rows = os.get_terminal_size(fd)
+    os.write(fd, paint(title, (columns, rows), unicode=unicode, colours=colours).encode())
 
 
 def needs_ascii(environment: Mapping[str, str] = os.environ, encoding: str = "utf-8") -> bool:

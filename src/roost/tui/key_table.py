@@ -34,7 +34,7 @@ KEYS: tuple[KeyEntry, ...] = (
     KeyEntry("tab", "next_pane(1)", "Tab", "next view; Shift-Tab: back", "Views"),
     KeyEntry("shift+tab", "next_pane(-1)", "", "", ""),
     KeyEntry("question_mark", "help", "?", "this help", "Views", "help"),
-    KeyEntry("escape", "back", "Esc", "ends zoom, filter, search, marks", "Views"),
+    KeyEntry("escape", "go_back", "Esc", "ends zoom, filter, search, marks", "Views"),
     KeyEntry("ctrl+t", "theme", "Ctrl-T", "dark or light", "Views"),
     KeyEntry("q", "quit", "q", "leave; all goes on", "Views", "quit"),
     KeyEntry("ctrl+q", "leave", "", "", ""),
@@ -65,7 +65,11 @@ KEYS: tuple[KeyEntry, ...] = (
     KeyEntry("e", "edit", "e", "edit the note, or the last script", "Change", changes=True),
 )
 GROUPS = ("Views", "Tasks", "Run", "Change")
-MOVEMENT = "/ in an output searches, n N go on; j k ↑ ↓ PgUp PgDn g G move; the wheel scrolls; a click selects, a double click opens"
+MOVEMENT = (
+    "j k ↑ ↓ PgUp PgDn g G move; the wheel scrolls; a click selects, a double click opens",
+    "In an output: / searches, n N go on",
+    "In the command line: help lists the verbs, Tab completes, ↑ recalls",
+)
 
 
 CHANGING = frozenset(one.action.partition("(")[0] for one in KEYS if one.changes)

@@ -13,7 +13,7 @@ ThemeName = Literal["dark", "light", "plain"]
 
 
 class Palette(NamedTuple):
-    """Colours by what they are for. Those of curves are `roost.operations.plots.curve_styles`' (Okabe and Ito,
+    """Colours by what they are for. Those of curves are as in `roost.operations.plots.curve_styles` (Okabe, Ito,
     distinguishable with any colour vision), lightened for a dark background."""
 
     name: ThemeName
@@ -47,7 +47,10 @@ LIGHT = Palette(
     waiting="#8a6100", bad="#c4262e",
     curves=("#0072b2", "#c46a00", "#00805c", "#b0508a", "#8a7a00", "#3187b0", "#c4450c", "#6b4fc0"),
 )  # fmt: skip
-PLAIN = Palette("plain", *[""] * (len(Palette._fields) - 2), curves=("",))
+PLAIN = Palette(
+    "plain", background="", panel="", text="", faint="", line="", accent="", selected="", marked="", good="",
+    busy="", waiting="", bad="", curves=("",),
+)  # fmt: skip
 """Without colours: for NO_COLOR."""
 PALETTES: Mapping[str, Palette] = {one.name: one for one in (DARK, LIGHT, PLAIN)}
 

@@ -99,7 +99,9 @@ def entry_strip(
     word = f" {glyph} {'held' if row.held and row.state == 'pending' else row.state}"
     parts = [
         *gutter,
-        cell(label(task), _LABEL, palette.style(colours.accent if colours.accent else "", ground, plain_select)),
+        cell(
+            label(task), _LABEL, palette.style(colours.accent if colours.accent else "", ground, plain_select)
+        ),
         cell(styled_text.middle(name, name_width - 1), name_width, text),
         cell(word if state_width > 3 else f" {glyph}", state_width, state),
         cell(_cards(task, numbers), card_width, faint),
@@ -241,7 +243,9 @@ def _sweep_tail(sweep: LabSweep, width: int, colours: Palette, ground: str, more
         for state in _SWEEP_ORDER
         if counts.get(state) and state != "pending"
     ]
-    ended = sum(count for state, count in counts.items() if state in ("succeeded", "failed", "crashed", "stopped"))
+    ended = sum(
+        count for state, count in counts.items() if state in ("succeeded", "failed", "crashed", "stopped")
+    )
     words = [f" {ended}/{total}"]
     if running := counts.get("running", 0):
         words.append(f"{running} run")

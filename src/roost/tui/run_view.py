@@ -63,11 +63,10 @@ class RunView:
     def tasks(self) -> list[LabTask]:
         """Returns the tasks that are shown: the marked ones where curves or settings are compared, otherwise
         the selected one."""
-        view = self._view
+        view, found = self._view, list["LabTask"]()
         if self.lab is not None and view.tab in ("compare", "curves") and len(view.marks) > 1:
-            if found := view.marked_tasks(self.lab):
-                return found
-        return [view.task] if view.task is not None else []
+            found = view.marked_tasks(self.lab)
+        return found or ([view.task] if view.task is not None else [])
 
     def selection_changed(self) -> None:
         """Names the selected run at once; the rest follows when the selection stays."""
@@ -226,8 +225,8 @@ class RunView:
         while True:
             try:
                 if cursor is None:
-                    cursor = str(await run_data.log_start(client, task, rank))
-                async for event in client.follow_log(run_data.run_id(task), cursor=cursor, rank=rank):
+                    cursor = await run_data.log_start(client, task, rank)
+                async for event in run_data.follow_log(client, task, rank, cursor):
                     cursor = event.cursor
                     self._pane.write(event.data.text)
                 return

@@ -38,7 +38,9 @@ def spark(
         if one is None:
             text += " "
         else:
-            level = (one - least) / span if span > 0 and math.isfinite(span) else 0.0 if low is not None else 0.5
+            level = (
+                (one - least) / span if span > 0 and math.isfinite(span) else 0.0 if low is not None else 0.5
+            )
             text += _LEVELS[max(0, min(7, int(level * 8)))]
     return text.rjust(width)
 

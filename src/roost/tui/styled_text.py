@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import cache
 
 from rich.cells import cell_len, set_cell_size
+from rich.console import Console
 from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
@@ -87,12 +89,9 @@ def join(parts: Iterable[Segment]) -> Strip:
 
 
 def _segments(text: Text) -> Iterable[Segment]:
-    from rich.console import Console
-
-    global _console
-    if _console is None:
-        _console = Console(width=10**6, color_system="truecolor", force_terminal=True, _environ={})
-    return text.render(_console)
+    return text.render(_console())
 
 
-_console: object | None = None
+@cache
+def _console() -> Console:
+    return Console(width=10**6, color_system="truecolor", force_terminal=True, _environ={})

@@ -15,6 +15,7 @@ import termios
 import traceback
 from collections.abc import Callable
 from types import FrameType
+from typing import Any
 
 from roost.base.errors import RoostError
 
@@ -135,7 +136,7 @@ def _wait(child: int) -> int:
             signal.signal(number, handler)
 
 
-def _restore(fd: int, attributes: list[object]) -> None:
+def _restore(fd: int, attributes: Any) -> None:
     """Restores the terminal. After an orderly end of the child this changes nothing that is visible."""
     ignored = signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # the group may be in the background
     try:

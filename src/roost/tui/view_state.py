@@ -79,7 +79,7 @@ class ViewState:
             if sweep_tasks is not None:
                 groups.append([ListEntry(one.id, None, one)])  # type: ignore[arg-type]
             elif groups and (head := groups[-1][0]).sweep is not None and one in head.sweep.tasks:
-                groups[-1].append(ListEntry(one.id, one, None, is_member=True))  # type: ignore[arg-type]
+                groups[-1].append(ListEntry(one.id, one, None, is_member=True))
             else:
                 groups.append([ListEntry(one.id, one, None)])  # type: ignore[arg-type]
         if self.sort is None and "sort:" not in self.filter:
@@ -182,8 +182,8 @@ class ViewState:
         return [task for task in found if task is not None]
 
     def shown_metrics(self, task: LabTask, most: int) -> list[str]:
-        """Returns the metrics whose curves are shown: the chosen ones that the task has, else its main one and
-        those that follow it."""
+        """Returns the metrics whose curves are shown: the chosen ones that the task has, else its main
+        one and those that follow it."""
         names = task.metric_names()
         if chosen := [name for name in self.metrics if name in names]:
             return chosen[:most]

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     "--theme", type=click.Choice(["auto", "dark", "light"]), default="auto", show_default=True,
     help="The background. NO_COLOR leaves out all colours.",
 )  # fmt: skip
-@click.option("--ascii", "is_ascii", is_flag=True, help="No characters beyond ASCII, as without a UTF-8 locale.")
+@click.option(
+    "--ascii", "is_ascii", is_flag=True, help="No characters beyond ASCII, as without a UTF-8 locale."
+)
 def command(port: int | None, url: str | None, readonly: bool, theme: str, is_ascii: bool) -> int:
     """Shows the lab on the whole terminal: tasks, cards, curves, logs, analyzers, and a command line.
 
@@ -40,8 +42,9 @@ def command(port: int | None, url: str | None, readonly: bool, theme: str, is_as
         fix = "`roost tasks` and `roost devices` print the same, also into a pipe"
         raise UsageError("the client needs a terminal", fix=fix)
     if os.environ.get("TERM", "dumb") in ("dumb", "unknown"):
-        raise UsageError("this terminal cannot place the cursor", setting="TERM",
-                         received=os.environ.get("TERM", ""), fix="`roost tasks` prints the same")  # fmt: skip
+        kind = os.environ.get("TERM", "")
+        fix = "`roost tasks` and `roost devices` print the same"
+        raise UsageError("this terminal cannot place the cursor", setting="TERM", received=kind, fix=fix)
     found = None
     if port is not None or url is not None:
         from roost.shell import server_url

@@ -128,11 +128,10 @@ class CommandLine(Horizontal):
         """Passes the line on."""
         event.stop()
         purpose, text = self.purpose, event.value
-        if purpose == "verb" and text.strip():
-            if not self.history or self.history[-1] != text:
-                self.history.append(text)
-                del self.history[:-_MAX_HISTORY]
-                self.remember(text)
+        if purpose == "verb" and text.strip() and self.history[-1:] != [text]:
+            self.history.append(text)
+            del self.history[:-_MAX_HISTORY]
+            self.remember(text)
         self.reset()
         self._cycle = None
         self.post_message(self.Candidates(()))
@@ -166,9 +165,7 @@ class CommandLine(Horizontal):
             self.post_message(self.Left(purpose))
             return True
         if self.purpose != "verb":
-            if key in ("tab", "shift+tab"):
-                return True
-            return False
+            return key in ("tab", "shift+tab")
         if key in ("tab", "shift+tab"):
             self._complete(1 if key == "tab" else -1)
             return True

@@ -1,8 +1,9 @@
-"""F5: the cards. Memory by who holds it, utilization of the last two minutes, temperature, power; the host."""
+"""F5: the cards: memory by who holds it, two minutes of utilization, temperature, power; and the host."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rich.segment import Segment
@@ -45,12 +46,12 @@ class DevicesPane(LineView):
         self._lab = lab
         self._lines, self._cards = [], []
         for one in lab.cards():
-            self._add(one.status.number, lambda width, card=one: self._card_line(card, width))
-            self._add(one.status.number, lambda width, card=one: self._memory_line(card, width))
+            self._add(one.status.number, partial(self._card_line, one))
+            self._add(one.status.number, partial(self._memory_line, one))
             if note := _note(one):
-                self._add(one.status.number, lambda width, text=note: self._note_line(text, width))
+                self._add(one.status.number, partial(self._note_line, note))
         if lab.cards_trouble:
-            self._add(None, lambda width, text=lab.cards_trouble: self._note_line(text, width))
+            self._add(None, partial(self._note_line, styled_text.escape(lab.cards_trouble)))
         if lab.host is not None:
             self._add(None, self._host_line)
         self.lines_changed()
@@ -100,7 +101,9 @@ class DevicesPane(LineView):
         used = total - status.free_mb
         amount = f" {_gigabytes(used)}/{_gigabytes(total)} GB" if total else " memory not known"
         owners = [(self._owner(share), self._colour(share)) for share in card.shares()]
-        size = max(8, min(40, (width - 7 - len(amount)) * (1 if width < 44 else 2) // (1 if width < 44 else 3)))
+        size = max(
+            8, min(40, (width - 7 - len(amount)) * (1 if width < 44 else 2) // (1 if width < 44 else 3))
+        )
         parts = []
         rest = float(used)
         for share in card.shares():
@@ -109,7 +112,11 @@ class DevicesPane(LineView):
             rest -= mb
         if rest > 0.01 * total > 0:
             parts.append((rest / total, palette.style(colours.faint)))
-        found = [cell("", 7, text), *bar(parts, size, palette.style(colours.line or "")), Segment(amount, text)]
+        found = [
+            cell("", 7, text),
+            *bar(parts, size, palette.style(colours.line or "")),
+            Segment(amount, text),
+        ]
         left = width - 7 - size - len(amount)
         for owner, colour in owners:
             word = f"  {owner}"
@@ -161,7 +168,9 @@ class DevicesPane(LineView):
             share = used / host.total_memory_mb
             style = palette.style(colours.bad if share > 0.9 else colours.curves[0])
             found += bar([(share, style)], 10, palette.style(colours.line or ""))
-            found.append(Segment(f" {format_memory(round(used))} of {format_memory(host.total_memory_mb)}", faint))
+            found.append(
+                Segment(f" {format_memory(round(used))} of {format_memory(host.total_memory_mb)}", faint)
+            )
         return Strip(found)
 
     def on_click(self, event: events.Click) -> None:

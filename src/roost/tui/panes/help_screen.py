@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from rich.segment import Segment
 from textual.app import ComposeResult
 from textual.screen import ModalScreen
-
-from rich.segment import Segment
 from textual.strip import Strip
 
 from roost.tui import key_table, palette
@@ -50,9 +49,7 @@ class HelpPane(LineView):
         else:
             lines = [line for group in groups for line in (*group, Strip([]))]
         faint = palette.style(colours.faint)
-        lines += [Strip([]), Strip([Segment(f"  {key_table.MOVEMENT}", faint)])]
-        lines += [Strip([Segment("  In the command line: help lists the verbs, Tab completes, ↑ recalls", faint)])]
-        return lines
+        return [*lines, Strip([]), *(Strip([Segment(f"  {one}", faint)]) for one in key_table.MOVEMENT)]
 
     def _group(self, name: str) -> list[Strip]:
         colours = self.palette

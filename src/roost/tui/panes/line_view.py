@@ -179,4 +179,3 @@ class LineView(Widget, can_focus=True):
         """Draws anew."""
         self._shown = []
         self.refresh()
-

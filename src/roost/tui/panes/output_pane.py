@@ -112,7 +112,9 @@ class OutputPane(LineView):
 
     def _highlight(self, strip: Strip) -> Strip:
         text, needle = strip.text, self.search.casefold()
-        found = palette.style(self.palette.background, self.palette.marked, "b" if self.palette.marked else "r")
+        found = palette.style(
+            self.palette.background, self.palette.marked, "b" if self.palette.marked else "r"
+        )
         pieces: list[Strip] = []
         at = 0
         while (place := text.casefold().find(needle, at)) >= 0:

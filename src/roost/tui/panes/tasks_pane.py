@@ -43,7 +43,9 @@ class TasksPane(LineView):
 
     def _set_title(self, lab: LabState) -> None:
         counts = lab.summary.counts
-        words = [f"{counts[state]:,} {state}" for state in ("running", "pending", "failed") if counts.get(state)]
+        words = [
+            f"{counts[state]:,} {state}" for state in ("running", "pending", "failed") if counts.get(state)
+        ]
         title = "F4 Tasks" + (f" · {', '.join(words)}" if words else "")
         if self.view.filter:
             title += f" · /{self.view.filter}"

@@ -62,7 +62,11 @@ def _curve(task: LabTask, name: str, recorded: Mapping[str, Mapping[str, Curve]]
     found = recorded.get(task.id, {}).get(name)
     history = task.histories.get(name)
     if found is None:
-        return Curve([*map(float, history.steps)], history.values) if history is not None and history.steps else None
+        return (
+            Curve([*map(float, history.steps)], history.values)
+            if history is not None and history.steps
+            else None
+        )
     if history is None or not history.steps or not found.x or history.steps[-1] <= found.x[-1]:
         return found
     newer = [(float(s), v) for s, v in zip(history.steps, history.values, strict=True) if s > found.x[-1]]
@@ -79,7 +83,13 @@ def grid(count: int, width: int, height: int) -> tuple[int, int]:
 
 
 def lines(
-    found: Sequence[CurvePanel], width: int, height: int, colours: Palette, *, unicode: bool, logarithmic: bool
+    found: Sequence[CurvePanel],
+    width: int,
+    height: int,
+    colours: Palette,
+    *,
+    unicode: bool,
+    logarithmic: bool,
 ) -> list[Strip]:
     """Returns the lines of all panels."""
     if not found or height < 4:
@@ -89,7 +99,9 @@ def lines(
     rows: list[Strip] = []
     for at in range(0, len(found), beside):
         drawn = [
-            curve_panel.draw(one, panel_width, panel_height, colours, unicode=unicode, logarithmic=logarithmic)
+            curve_panel.draw(
+                one, panel_width, panel_height, colours, unicode=unicode, logarithmic=logarithmic
+            )
             for one in found[at : at + beside]
         ]
         for parts in zip(*drawn, strict=True):

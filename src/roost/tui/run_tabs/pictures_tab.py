@@ -11,7 +11,14 @@ from roost.tui.palette import Palette
 
 
 def lines(
-    data: bytes, path: str, place: tuple[int, int], width: int, height: int, colours: Palette, *, unicode: bool
+    data: bytes,
+    path: str,
+    place: tuple[int, int],
+    width: int,
+    height: int,
+    colours: Palette,
+    *,
+    unicode: bool,
 ) -> list[Strip]:
     """Returns the lines of a picture.
 
@@ -35,5 +42,8 @@ def lines(
     except RoostError as error:
         return [title, Strip([Segment(styled_text.escape(str(error)), palette.style(colours.bad))])]
     except ImportError:
-        return [title, Strip([Segment("pictures need Pillow: pip install pillow", palette.style(colours.waiting))])]
+        return [
+            title,
+            Strip([Segment("pictures need Pillow: pip install pillow", palette.style(colours.waiting))]),
+        ]
     return [title, Strip([]), *(Strip(one) for one in drawn)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from roost.base.errors import RoostError
@@ -12,10 +12,12 @@ if TYPE_CHECKING:
     from roost.api.client import AsyncClient
     from roost.operations.live_lab.lab_state import LabTask
     from roost.operations.queue.why import TaskExplanation
+    from roost.operations.responses import LogPiece, StreamEvent
 
 _PICTURE_TYPES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
 _MAX_LOG_BYTES = 256 * 1024
 """Of a long log the end."""
+_SMALLEST_PAGE = 4
 
 
 class Curve(NamedTuple):
@@ -41,7 +43,9 @@ class PictureFile(NamedTuple):
     modified: float
 
 
-async def read_curves(client: AsyncClient, task: LabTask, names: Sequence[str], width: int) -> dict[str, Curve]:
+async def read_curves(
+    client: AsyncClient, task: LabTask, names: Sequence[str], width: int
+) -> dict[str, Curve]:
     """Returns the curves of a task's run with one column for each dot."""
     if not names:
         return {}
@@ -49,18 +53,23 @@ async def read_curves(client: AsyncClient, task: LabTask, names: Sequence[str], 
     curves = {}
     for one in found.curves:
         points: dict[int, float] = {}
-        for steps, values in ((one.first_steps, one.first), (one.min_steps, one.min), (one.max_steps, one.max),
-                              (one.last_steps, one.last)):  # fmt: skip
-            points.update(zip(steps, values, strict=True))
+        points.update(zip(one.first_steps, one.first, strict=True))
+        points.update(zip(one.min_steps, one.min, strict=True))
+        points.update(zip(one.max_steps, one.max, strict=True))
+        points.update(zip(one.last_steps, one.last, strict=True))
         steps_in_order = sorted(points)
-        curves[one.name] = Curve([float(step) for step in steps_in_order], [points[step] for step in steps_in_order])
+        curves[one.name] = Curve(
+            [float(step) for step in steps_in_order], [points[step] for step in steps_in_order]
+        )
     return curves
 
 
 async def read_system(client: AsyncClient, task: LabTask) -> SystemSeries | None:
     """Returns what was measured of the newest session; None: nothing was."""
     run = run_id(task)
-    files = [one for one in await client.list_files(run) if one.path.startswith("system/") and one.kind == "file"]
+    files = [
+        one for one in await client.list_files(run) if one.path.startswith("system/") and one.kind == "file"
+    ]
     numbered = [one for one in files if one.path.removeprefix("system/").removesuffix(".jsonl").isdecimal()]
     if not numbered:
         return None
@@ -112,10 +121,28 @@ async def read_why(client: AsyncClient, task: LabTask) -> TaskExplanation:
     return found[0]
 
 
-async def log_start(client: AsyncClient, task: LabTask, rank: int) -> int:
-    """Returns the offset from which a log is shown: its last 256 KB."""
-    page = await client.read_log(run_id(task), offset=0, limit=4, rank=rank)
-    return max(0, page.size - _MAX_LOG_BYTES)
+def follow_log(
+    client: AsyncClient, task: LabTask, rank: int, cursor: str
+) -> AsyncGenerator[StreamEvent[LogPiece], None]:
+    """Yields the output of a task from a cursor on, until it ends; of an analyzer its own, otherwise that of
+    its package."""
+    if task.row.kind == "analyze":
+        return client.follow_output(task.id, cursor=cursor)
+    return client.follow_log(run_id(task), cursor=cursor, rank=rank)
+
+
+async def log_start(client: AsyncClient, task: LabTask, rank: int) -> str:
+    """Returns the cursor from which a log is shown: that of its last 256 KB."""
+    if task.row.kind == "analyze":
+        return await output_start(client, task.id)
+    page = await client.read_log(run_id(task), offset=0, limit=_SMALLEST_PAGE, rank=rank)
+    return str(max(0, page.size - _MAX_LOG_BYTES))
+
+
+async def output_start(client: AsyncClient, analyzer: str) -> str:
+    """Returns the cursor from which the output of an analyzer is shown."""
+    page = await client.read_output(analyzer, offset=0, limit=_SMALLEST_PAGE)
+    return str(max(0, page.size - _MAX_LOG_BYTES))
 
 
 def run_id(task: LabTask) -> str:

@@ -74,5 +74,7 @@ def _setting_rows(tasks: Sequence[LabTask]) -> tuple[list[tuple[str, list[str]]]
 def _text(value: Sequence[Any] | None) -> str:
     if value is None:
         return "–"
-    words = ["none" if one is None else str(one).lower() if isinstance(one, bool) else str(one) for one in value]
+    words = [
+        "none" if one is None else str(one).lower() if isinstance(one, bool) else str(one) for one in value
+    ]
     return styled_text.escape(", ".join(words))

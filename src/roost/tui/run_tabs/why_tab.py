@@ -22,7 +22,9 @@ def lines(found: TaskExplanation, width: int, colours: Palette) -> list[Strip]:
     text, faint = palette.style(colours.text), palette.style(colours.faint)
     bold = palette.style(colours.text, attributes="b")
     shown = [Strip([Segment(styled_text.escape(f"{found.name}  {found.package}"), faint)])]
-    shown += [Strip([Segment(one, bold)]) for one in textwrap.wrap(styled_text.escape(found.why), max(20, width))]
+    shown += [
+        Strip([Segment(one, bold)]) for one in textwrap.wrap(styled_text.escape(found.why), max(20, width))
+    ]
     if found.command:
         shown.append(Strip([Segment("$ " + styled_text.escape(" ".join(found.command)), text)]))
     shown.append(Strip([]))
