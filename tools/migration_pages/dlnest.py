@@ -160,8 +160,8 @@ _VERBS = (
     Option(
         "analyze -r PKG [-c ID] [-s DIR]",
         "",
-        commands=["roost submit analyze PACKAGE -c ID -s DIR", "roost analyze PACKAGE -s SCRIPT"],
-        note="`submit analyze` queues an analyzer, `-c -2` without weights; `analyze` runs one script at once",
+        commands=["roost submit analyze PACKAGE -c ID", "roost analyze PACKAGE -s SCRIPT"],
+        note="`submit analyze` queues an analyzer, with `-s DIR` too; `analyze` runs one script at once",
     ),
     Option(
         "runExp TASK SCRIPT",
