@@ -208,3 +208,14 @@ class PackageComparison(msgspec.Struct, frozen=True, kw_only=True):
     """Where the recorded values part; None unless two runs are compared."""
     code: CodeComparison
     environment: list[EnvironmentDifference]
+
+    def __repr__(self) -> str:
+        from roost.operations.comparing import comparison_table  # which imports this module
+
+        return comparison_table.to_text(self)
+
+    def _repr_html_(self) -> str:
+        """Returns the table for notebooks."""
+        from roost.operations.comparing import comparison_table
+
+        return comparison_table.to_html(self)
