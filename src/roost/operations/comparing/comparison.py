@@ -48,6 +48,8 @@ class EnvironmentDifference(msgspec.Struct, frozen=True, kw_only=True):
     """A name such as ``torch``, ``driver``, ``GPUs``; of an installed package ``package NAME``."""
     values: list[str | None]
     """The value of each run; None: it has none, or it is not known."""
+    not_installed: list[int] = []
+    """Of an installed package, the positions of the runs that are known not to have had it."""
 
 
 class ForkRelation(msgspec.Struct, frozen=True, kw_only=True):
