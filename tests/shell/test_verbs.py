@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from roost.base.errors import NotFound, RoostError, UsageError
@@ -200,6 +200,7 @@ WORDS = st.sampled_from(
 )
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])  # of the first texts, on a busy machine
 @given(st.lists(WORDS | st.text(max_size=8), max_size=9).map(" ".join))
 def test_no_line_raises_anything_but_an_error_for_people(line: str) -> None:
     try:

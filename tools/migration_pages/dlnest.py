@@ -164,8 +164,8 @@ _VERBS = (
     Option(
         "analyze -r PKG [-c ID] [-s DIR]",
         "",
-        commands=["roost submit analyze PACKAGE -s DIR", "roost analyze PACKAGE -s SCRIPT"],
-        note="the first queues an analyzer; the second runs one script and ends; `-c -2`: without weights",
+        commands=["roost submit analyze PACKAGE", "roost analyze PACKAGE -s SCRIPT"],
+        note="the first queues an analyzer; the second runs one script and ends; `-c -2` is `--untrained`",
     ),
     Option(
         "runExp TASK SCRIPT",

@@ -25,7 +25,7 @@ from typing import Any
 
 from roost.base import durable
 from roost.base.errors import NotFound, Refused, RoostError
-from roost.package import numbered_folders, sessions
+from roost.package import package_name, sessions
 from roost.package.kinds import TASK_KINDS, TaskKind
 from roost.package.sessions import Session
 
@@ -156,7 +156,7 @@ def create(package: Path, kind: TaskKind, request: Mapping[str, Any]) -> Session
     assert parent is not None, "this kind has no folder of its own"
     root, path = package / parent, None
     try:
-        path = numbered_folders.create(root)
+        path = package_name.make_numbered(root)
         durable.make_folder(path / FOLDER)
         (path / sessions.LOCK_NAME).touch()
         durable.write(path / REQUEST, sessions.to_json({"kind": kind, **request}))
@@ -185,7 +185,7 @@ def find_all(package: Path) -> Iterator[tuple[TaskKind, SessionFolder]]:
     for kind, traits in TASK_KINDS.items():
         if traits.folder is None:
             continue
-        for number in numbered_folders.numbers(package / traits.folder):
+        for number in package_name.numbers(package / traits.folder):
             path = package / traits.folder / str(number)
             if (path / FOLDER).is_dir():  # a prediction at a terminal has none
                 yield kind, SessionFolder(path, package)

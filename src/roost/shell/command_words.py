@@ -11,7 +11,7 @@ _ESCAPED_IN_DOUBLE_QUOTES = '"\\'
 _BLANKS = " \t\r\n"
 
 
-class Word(NamedTuple):
+class TypedWord(NamedTuple):
     """A word of a command line."""
 
     text: str
@@ -27,14 +27,14 @@ class Word(NamedTuple):
 class SplitLine(NamedTuple):
     """The words of a line, and what is open at its end."""
 
-    words: list[Word]
+    words: list[TypedWord]
     open_quote: str
     """The quote, or backslash, to which the line has no second one; empty: none."""
 
 
 def split_line(line: str) -> SplitLine:
     """Returns the words of a line. With an open quote, the last word is what follows it."""
-    words: list[Word] = []
+    words: list[TypedWord] = []
     position = 0
     while position < len(line):
         if line[position] in _BLANKS:
@@ -48,7 +48,7 @@ def split_line(line: str) -> SplitLine:
     return SplitLine(words, "")
 
 
-def require_words(line: str) -> list[Word]:
+def require_words(line: str) -> list[TypedWord]:
     """Returns the words of a line.
 
     Raises:
@@ -71,7 +71,7 @@ def quote_word(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _read_word(line: str, start: int) -> tuple[Word, str]:
+def _read_word(line: str, start: int) -> tuple[TypedWord, str]:
     """Returns the word that begins at a position, and what is open at its end."""
     parts: list[str] = []
     quote, position = "", start
@@ -99,4 +99,4 @@ def _read_word(line: str, start: int) -> tuple[Word, str]:
             parts.append(letter)
         position += 1
     end = min(position, len(line))
-    return Word("".join(parts), start, end, line[start] in (*_QUOTES, "\\")), quote
+    return TypedWord("".join(parts), start, end, line[start] in (*_QUOTES, "\\")), quote

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from roost.base.errors import RoostError
 from roost.lab.queue.task import ENDED
 from roost.operations.lifecycle.new_project import TEMPLATES
-from roost.shell.command_words import Word, quote_word, split_line
+from roost.shell.command_words import TypedWord, quote_word, split_line
 from roost.shell.lab_connection import LabConnection
 from roost.shell.verbs import VERB_NAMES, VERBS, ValueKind, Verb, VerbParameter
 
@@ -55,7 +55,7 @@ class VerbCompletion:
         not answer has none."""
         words, open_quote = split_line(line)
         is_new = not words or (not open_quote and words[-1].end < len(line))
-        current = Word("", len(line), len(line), False) if is_new else words[-1]
+        current = TypedWord("", len(line), len(line), False) if is_new else words[-1]
         before = words if is_new else words[:-1]
         try:
             found = self._candidates(before, current)
@@ -63,7 +63,7 @@ class VerbCompletion:
         except (RoostError, OSError):
             return []
 
-    def _candidates(self, before: Sequence[Word], current: Word) -> Iterator[Candidate]:
+    def _candidates(self, before: Sequence[TypedWord], current: TypedWord) -> Iterator[Candidate]:
         if not before:
             rows = [(verb.name, verb.summary) for verb in VERBS]
             yield from _matching(rows, current)
@@ -84,7 +84,7 @@ class VerbCompletion:
             yield from _matching(rows, current)
 
     def _values(
-        self, verb: Verb, parameter: VerbParameter, before: Sequence[Word], current: Word
+        self, verb: Verb, parameter: VerbParameter, before: Sequence[TypedWord], current: TypedWord
     ) -> Iterator[Candidate]:
         kind = parameter.kind
         if kind in _PATHS:
@@ -142,7 +142,7 @@ class VerbCompletion:
             self._cached[name] = (time.monotonic(), found)
         return found  # type: ignore[return-value]
 
-    def _paths(self, kind: ValueKind, current: Word) -> Iterator[Candidate]:
+    def _paths(self, kind: ValueKind, current: TypedWord) -> Iterator[Candidate]:
         """Yields the folders and files that continue a path. A hidden one needs its dot."""
         if not self._connection.has_own_files:
             return
@@ -169,7 +169,7 @@ _OF_UNENDED = ("del", "kill", "hold", "release", "priority")
 """Verbs that a task which has ended refuses."""
 
 
-def _place(verb: Verb, words: Sequence[Word]) -> tuple[VerbParameter | None, int]:
+def _place(verb: Verb, words: Sequence[TypedWord]) -> tuple[VerbParameter | None, int]:
     """Returns the option whose value comes next, and the number of arguments that were given."""
     awaited: VerbParameter | None = None
     place = 0
@@ -184,7 +184,7 @@ def _place(verb: Verb, words: Sequence[Word]) -> tuple[VerbParameter | None, int
     return awaited, place
 
 
-def _matching(rows: Iterable[tuple[str, str]], current: Word) -> Iterator[Candidate]:
+def _matching(rows: Iterable[tuple[str, str]], current: TypedWord) -> Iterator[Candidate]:
     """Yields the words that begin as what is typed, in any case."""
     typed = current.text.lower()
     for text, summary in rows:

@@ -170,7 +170,7 @@ def _write(text: str) -> None:
 
 
 def _confirm(question: str) -> bool:
-    """Asks on the terminal. Ctrl-C means no; the end of the input means yes, as nobody can answer."""
+    """Asks on the terminal. Ctrl-C means no; the end of the input means yes, as no answer can come."""
     try:
         return input(f"{terminal.escape_name(question)} [y/N] ").strip().lower() in ("y", "yes")
     except EOFError:

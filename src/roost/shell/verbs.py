@@ -17,7 +17,7 @@ from roost.base.errors import NotFound, UsageError
 from roost.base.text.byte_sizes import parse_memory
 from roost.base.text.suggestions import did_you_mean
 from roost.devices.resource_request import HIGHEST_PRIORITY, MIN_CARD_MEMORY_MB
-from roost.shell.command_words import Word, require_words
+from roost.shell.command_words import TypedWord, require_words
 
 
 class ValueKind(enum.Enum):
@@ -412,9 +412,9 @@ def find_verb(name: str) -> Verb:
     raise NotFound(f"there is no verb {name!r}", fix=fix)
 
 
-def _read_values(verb: Verb, words: Sequence[Word]) -> Iterator[tuple[str, Any]]:
+def _read_values(verb: Verb, words: Sequence[TypedWord]) -> Iterator[tuple[str, Any]]:
     options, rest = verb.options, list(words)
-    arguments: list[Word] = []
+    arguments: list[TypedWord] = []
     seen: set[str] = set()
     while rest:
         word = rest.pop(0)
@@ -422,7 +422,7 @@ def _read_values(verb: Verb, words: Sequence[Word]) -> Iterator[tuple[str, Any]]
             if _takes_text(verb, len(arguments)):
                 rest.insert(0, word)
                 taken = _take_text(verb, rest)
-                arguments.append(Word(" ".join(one.text for one in taken), word.start, word.end, True))
+                arguments.append(TypedWord(" ".join(one.text for one in taken), word.start, word.end, True))
                 continue
             arguments.append(word)
             continue
@@ -442,7 +442,7 @@ def _read_values(verb: Verb, words: Sequence[Word]) -> Iterator[tuple[str, Any]]
     yield from _assign_arguments(verb, arguments)
 
 
-def _looks_like_option(word: Word) -> bool:
+def _looks_like_option(word: TypedWord) -> bool:
     return not word.is_quoted and len(word.text) > 1 and word.text.startswith("-")
 
 
@@ -450,9 +450,9 @@ def _takes_text(verb: Verb, place: int) -> bool:
     return len(verb.arguments) > place and verb.arguments[place].kind is ValueKind.TEXT
 
 
-def _take_text(verb: Verb, rest: list[Word]) -> list[Word]:
+def _take_text(verb: Verb, rest: list[TypedWord]) -> list[TypedWord]:
     """Removes the words up to the next option of the verb, and returns them."""
-    taken: list[Word] = []
+    taken: list[TypedWord] = []
     while rest and not (_looks_like_option(rest[0]) and rest[0].text in verb.options):
         if _looks_like_option(rest[0]) and not _INTEGER.fullmatch(rest[0].text):
             # In a text it may be a misspelled option, which must not be lost without a word.
@@ -461,7 +461,7 @@ def _take_text(verb: Verb, rest: list[Word]) -> list[Word]:
     return taken
 
 
-def _take_value(verb: Verb, option: VerbParameter, rest: list[Word]) -> Any:
+def _take_value(verb: Verb, option: VerbParameter, rest: list[TypedWord]) -> Any:
     """Removes the value of an option from the words, and returns it parsed."""
     if option.kind is ValueKind.FLAG:
         return True
@@ -477,7 +477,7 @@ def _take_value(verb: Verb, option: VerbParameter, rest: list[Word]) -> Any:
     return _parse_value(option, rest.pop(0).text)
 
 
-def _take_cards(verb: Verb, option: VerbParameter, rest: list[Word]) -> str:
+def _take_cards(verb: Verb, option: VerbParameter, rest: list[TypedWord]) -> str:
     taken: list[str] = []
     while rest and _CARDS.fullmatch(rest[0].text):
         taken += filter(None, rest.pop(0).text.split(","))
@@ -521,7 +521,7 @@ def _parse_checkpoint(parameter: VerbParameter, text: str) -> int | str | None:
     raise UsageError(what, setting=parameter.written, received=text, fix=f"give an id, best or last{more}")
 
 
-def _assign_arguments(verb: Verb, words: Sequence[Word]) -> Iterator[tuple[str, Any]]:
+def _assign_arguments(verb: Verb, words: Sequence[TypedWord]) -> Iterator[tuple[str, Any]]:
     """Yields the arguments of a verb. Where the first may be left out, a single word is the second."""
     parameters, left = list(verb.arguments), list(words)
     required = sum(one.is_required for one in parameters)
@@ -541,7 +541,7 @@ def _assign_arguments(verb: Verb, words: Sequence[Word]) -> Iterator[tuple[str, 
         raise _unexpected(verb, left[0].text)
 
 
-def _require_setting(verb: Verb, parameter: VerbParameter, word: Word) -> str:
+def _require_setting(verb: Verb, parameter: VerbParameter, word: TypedWord) -> str:
     if parameter.kind is ValueKind.SETTINGS and "=" not in word.text:
         raise _unexpected(verb, word.text)
     return word.text

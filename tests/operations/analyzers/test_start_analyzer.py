@@ -26,6 +26,7 @@ from roost.operations.queue import task_control
 from roost.operations.queue.list_tasks import list_tasks
 from roost.operations.queue.why import why
 from roost.operations.reading.show import show
+from roost.operations.reading.verify import verify
 from roost.package import session_folder, sessions
 from roost.package.package import PackageFolder
 from roost.package.results import predictions
@@ -197,6 +198,13 @@ def test_a_queued_prediction_is_stored_in_its_session_folder(lab: Lab, package: 
         (task.folder / one["file"]).is_file() for one in meta.values.values() if one
     )
     assert not (task.folder / predictions.UNFINISHED).exists()
+    findings = {one.path: one.verdict for one in verify(package) if one.what == "prediction"}
+    names = {"meta.json", "predictions.jsonl", "_output.txt", "request.json", "sessions/1.json"}
+    assert findings.keys() >= {f"predictions/1/{name}" for name in names} and {*findings.values()} == {"good"}
+    with (task.folder / "_output.txt").open("a") as file:
+        file.write("more")
+    bad = [one.path for one in verify(package) if one.is_bad]
+    assert [path for path in bad if path.startswith("predictions")] == ["predictions/1/_output.txt"]
     with pytest.raises(UsageError, match="-o"):
         prediction(package, out=package.parent / "elsewhere")
     failed = lab.wait_for(prediction(package, source="tets").id, timeout_seconds=60.0)
@@ -234,9 +242,11 @@ def test_every_command_takes_a_label(lab: Lab, package: Path) -> None:
         stderr=subprocess.PIPE,
         text=True,
     )
+    assert following.stderr is not None
+    first = following.stderr.readline()
     roost("kill", "A_2")
-    said = following.communicate(timeout=60)[1]
-    assert following.returncode == 130 and str(task.folder) in said and "roost continue" not in said, said
+    said = first + following.communicate(timeout=60)[1]
+    assert following.returncode == 130 and "digits/analyzers/2" in said and "roost continue" not in said, said
     assert why("A_2")[0].state == STOPPED and not why("A_2")[0].can_go_on
     refused = roost("attach", "A_2", code=5)
     assert "does not run" in refused.stderr

@@ -58,7 +58,7 @@ class CallInbox:
         return self._add({"checkpoint": checkpoint})
 
     def _add(self, body: Mapping[str, Any]) -> int:
-        durable.make_folder(self.folder, exist_ok=True)
+        self._make_folder()
         staging = durable.staging_name(self.folder / "call")
         durable.write_unsynced(staging, sessions.to_json(body))
         try:
@@ -69,6 +69,10 @@ class CallInbox:
                     return seq
         finally:
             staging.unlink()
+
+    def _make_folder(self) -> None:
+        if not self.folder.is_dir():  # to make it durable takes milliseconds
+            durable.make_folder(self.folder, exist_ok=True)
 
     def waiting(self) -> list[Call]:
         """Returns the calls that have not begun, oldest first."""
@@ -129,7 +133,7 @@ class CallInbox:
 
     def request_interrupt(self, analysis: int) -> None:
         """Requests the analyzer to interrupt an analysis, or to leave it out if it waits."""
-        durable.make_folder(self.folder, exist_ok=True)
+        self._make_folder()
         durable.write_unsynced(self.folder / INTERRUPT, sessions.to_json({"analysis": analysis}))
 
     def interrupted(self) -> int | None:

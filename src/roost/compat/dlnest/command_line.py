@@ -3,6 +3,8 @@
 A program of DLNest is replaced by `roost`, so that signals and the exit code are its own.
 """
 
+# Not durable: opens /dev/null in place of an output that is not shown
+
 from __future__ import annotations
 
 import os

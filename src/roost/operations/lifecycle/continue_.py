@@ -25,7 +25,7 @@ from roost.operations.sessions.session_request import (
     require_startable,
     start_session,
 )
-from roost.package import lineage, resume_gate, sessions, snapshot
+from roost.package import lineage, sessions, snapshot
 from roost.package.checkpoints import checkpoint, pruning, selection
 from roost.package.kinds import PackageKind, TaskKind
 from roost.package.package import PackageFolder, with_overrides
@@ -35,6 +35,7 @@ from roost.package.project_preflight import (
     parse_package_settings,
     require_runner,
 )
+from roost.package.resume import resume_gate
 from roost.package.session_schema import SessionRequest
 from roost.package.setting_locations import setting_locations
 

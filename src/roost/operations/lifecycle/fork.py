@@ -32,7 +32,7 @@ from roost.operations.sessions.session_request import (
     require_startable,
     start_first_session,
 )
-from roost.package import environment, lineage, package_name, records, resume_gate
+from roost.package import lineage, package_name, records
 from roost.package.checkpoints import checkpoint, checkpoint_store, pruning, retention, selection
 from roost.package.checkpoints.checkpoint import Manifest
 from roost.package.dlnest.named_paths import PLACES
@@ -45,6 +45,7 @@ from roost.package.project_preflight import (
     require_runner,
 )
 from roost.package.results import skipped_steps
+from roost.package.resume import environment, resume_gate
 from roost.package.session_schema import SessionRequest
 from roost.package.setting_locations import provenance_locations
 from roost.package.snapshot import Selection

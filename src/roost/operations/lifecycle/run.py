@@ -24,10 +24,11 @@ from roost.operations.sessions.session_request import (
     require_startable,
     start_first_session,
 )
-from roost.package import package_name, resume_gate, snapshot
+from roost.package import package_name, snapshot
 from roost.package.checkpoints import checkpoint
 from roost.package.package import PackageFolder
 from roost.package.package_draft import TrainingDraft, prepare_training
+from roost.package.resume import resume_gate
 from roost.package.session_schema import SessionRequest
 
 CODE = frozenset([".py", ".pyi", ".pyx", ".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".so"])
