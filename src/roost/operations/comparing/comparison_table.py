@@ -43,7 +43,7 @@ def _table(compared: PackageComparison) -> tuple[list[str], list[list[str]]]:
     header += [tables.format_cell(f"{'best' if one.mode else 'last'} {one.name}") for one in metrics]
     lines = []
     for at, run in enumerate(compared.runs[:_MAX_RUNS]):
-        cells = [run.summary.name, run.summary.state, run.summary.step]
+        cells: list[object] = [run.summary.name, run.summary.state, run.summary.step]
         cells += [one.values[at] for one in settings]
         cells += [(one.best if one.mode else one.last)[at] for one in metrics]
         lines.append([tables.format_cell(value) for value in cells])
