@@ -56,10 +56,10 @@ def test_a_package_whose_name_is_a_number_is_a_package(tmp_path: Path) -> None:
 def test_sessions_are_numbered_and_locked_there(tmp_path: Path) -> None:
     made = package(tmp_path / "runs")
     folder = session_folder.create(made.path, TaskKind.ANALYZE, {})
-    assert folder.state() == "new"
+    assert folder.state == "new"
     lock_fd, package_fd = folder.lock(), made.lock()
     assert [folder.new_session({"kind": "analyze"}) for _ in range(2)] == [1, 2]
-    assert folder.sessions()[-1].is_locked and folder.state() == "starting"
+    assert folder.sessions()[-1].is_locked and folder.state == "starting"
     with pytest.raises(Refused, match="in use"):
         folder.lock()
     os.close(lock_fd)

@@ -84,7 +84,7 @@ def changed_settings(package: PackageFolder) -> list[str]:
     changes_end = any(
         key in resume_gate.LENGTH_SETTINGS or key.startswith(_EPOCH_LENGTH_KEYS) for key in keys
     )
-    return [*keys, *(resume_gate.settings_using_total_steps(package.settings()) if changes_end else [])]
+    return [*keys, *(resume_gate.settings_using_total_steps(package.settings) if changes_end else [])]
 
 
 def optimizers_may_differ(package: PackageFolder) -> bool:
@@ -101,7 +101,7 @@ def settings_changed_since(package: PackageFolder, manifest: Manifest) -> list[s
     A session that only changes the run's end leaves the schedules as they were created, and reports that (see
     `roost.package.resume.resume_gate`).
     """
-    then, now = package.settings(until=manifest.session), package.settings()
+    then, now = package.settings_until(manifest.session), package.settings
     found = [one.key for one in nested_values.differences(then, now) if one.key.startswith("optimizers.")]
     return [*(changed_settings(package) if manifest.session == INHERITED_SESSION else []), *found]
 

@@ -72,8 +72,9 @@ class SessionFolder:
         """Returns all sessions, the oldest first."""
         return sessions.read_all(self.session_files)
 
+    @property
     def state(self) -> str:
-        """Returns the state of the newest session; ``new`` without one."""
+        """The state of the newest session; ``new`` without one."""
         found = self.sessions()
         return found[-1].state if found else "new"
 
@@ -101,7 +102,7 @@ class SessionFolder:
                 return fd
             except BlockingIOError:
                 # The kernel is still ending the processes of a killed session: the lock will be free soon.
-                if self.state() in ("running", "starting") or time.monotonic() > deadline:
+                if self.state in ("running", "starting") or time.monotonic() > deadline:
                     os.close(fd)
                     raise self._in_use() from None
                 time.sleep(0.01)

@@ -281,8 +281,8 @@ class RoostClient(App[int]):
         self.run_view.paint()
 
     def _add_journal(self, changes: Sequence[LabChange]) -> None:
-        """Adds new lines of the journal to the server's output. After a lost connection the journal comes as a
-        whole: lines that are shown already are not shown again."""
+        """Adds new lines of the journal to the server's output. After a lost connection the whole journal
+        comes: lines that are shown already are not shown again."""
         is_whole = False
         for change in changes:
             kind = type(change).__name__

@@ -31,7 +31,7 @@ def analyze(package: PackageFolder, folder: Path) -> str:
     analysis = AnalysisRequest(**{name: request[name] for name in AnalysisRequest._fields if name in request})
     settings = parse_package_settings(
         package,
-        package.settings(),
+        package.settings,
         project=Path(analysis.project or package.project),
         folder=str(package.path),
         where=setting_locations(package),

@@ -48,7 +48,7 @@ def train(package: PackageFolder, session: Session, stop: StopSignals) -> str:
         str(request.device), local_rank=this_rank.local_rank if this_rank is not None else None
     )
     where = setting_locations(package)
-    settings = parse_dlnest_settings(package.settings(), where=where)
+    settings = parse_dlnest_settings(package.settings, where=where)
     begins = not checkpoint.ids(package.checkpoints)
     first = None if begins else environment.read_environment(package.path)
     torch_settings.apply(settings, device=device, first=first)

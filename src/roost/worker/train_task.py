@@ -70,7 +70,7 @@ def build_trainer(
 ) -> Trainer:
     """Builds the trainer of a package on ``device``, with the hooks that the session's request adds."""
     begins = not checkpoint.ids(package.checkpoints)
-    if not begins and package.settings().get("init_from") != package.args.get("init_from"):
+    if not begins and package.settings.get("init_from") != package.args.get("init_from"):
         print("init_from is not read: the run continues from a checkpoint", flush=True)
     experiment = native_project.load(
         package,

@@ -146,7 +146,7 @@ def fork(request: ForkRequest) -> StartedSession:
 
 
 def _plan_fork(source: PackageFolder, request: ForkRequest) -> _ForkPlan:
-    before = source.settings()
+    before = source.settings
     values = with_overrides(source, before, request.overrides)
     if PackageKind.of(source.request) is PackageKind.TRAIN:
         foreign_keys.refuse_added(before, values)
@@ -250,7 +250,7 @@ def _reached_goal(plan: _ForkPlan, request: ForkRequest) -> Manifest | None:
     start = _requested_checkpoint(plan.source, request) if is_named else newest
     if start is None or run_limits.reached(plan.source, start, plan.values):
         return start
-    is_end = plan.source.state() == "succeeded" and bool(line) and start.id == line[-1].id
+    is_end = plan.source.state == "succeeded" and bool(line) and start.id == line[-1].id
     moved = any(f"{one.key}.".startswith(f"{goal}.") for one in plan.differences for goal in _GOAL_SETTINGS)
     return start if is_end and not moved else None
 

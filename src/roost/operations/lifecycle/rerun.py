@@ -95,7 +95,7 @@ def rerun(request: RerunRequest) -> StartedSession:
 
 def _draft(source: PackageFolder, request: RerunRequest) -> tuple[TrainingDraft, list[str]]:
     """Returns the checked new package, and notes for the user."""
-    before = source.settings()
+    before = source.settings
     values = with_overrides(source, before, request.overrides)
     differences = nested_values.differences(before, values)
     is_dlnest = PackageKind.of(source.request) is PackageKind.DLNEST

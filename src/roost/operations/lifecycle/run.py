@@ -188,11 +188,11 @@ def _continue_existing(request: RunRequest, plan: TrainingDraft, path: Path) -> 
             len(different) > _MAX_DIFFERENCES
         )
         raise Refused(
-            f"{request.name} exists and is another run ({package.state()}): {'; '.join(named)}",
+            f"{request.name} exists and is another run ({package.state}): {'; '.join(named)}",
             where=path,
             fix=f"choose another name, or continue it as it was: roost continue {quote(str(path))}",
         )
-    if package.state() == "succeeded" and request.step is None:
+    if package.state == "succeeded" and request.step is None:
         return StartedSession(package.path, notes=[finished_note(package)])
     if request.initialize and checkpoint.ids(package.checkpoints):
         note = f"it was begun already; to train: roost continue {quote(str(path))}"

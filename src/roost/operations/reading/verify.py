@@ -457,7 +457,7 @@ def _pruned(package: PackageFolder) -> Iterator[Finding]:
 def _missing_checkpoints(package: PackageFolder, ids: list[int]) -> Iterator[Finding]:
     """Yields checkpoints that the worker kept and that are missing, unless a running worker may remove
     them."""
-    if package.state() not in LIVE_STATES:
+    if package.state not in LIVE_STATES:
         # A session that has saved since has written which checkpoints there are.
         found = checkpoint.read_manifests(package.checkpoints) if package.checkpoints.is_dir() else []
         saved = max((one.session for one in found), default=0)

@@ -323,7 +323,7 @@ def _read_settings_and_request(
 ) -> tuple[_Answer, _Answer]:
     """Returns both, cached: they do not change during a session."""
     opened = open_any(Path(package))
-    settings = _mask_secrets(opened.settings())
+    settings = _mask_secrets(opened.settings)
     if folder:
         return settings, sessions.load_json(Path(folder) / session_folder.REQUEST) or {}
     found = opened.sessions()
