@@ -1,10 +1,15 @@
 """What it costs to look at the lab all day.
 
-    python bench/client.py [--only observer] [--running 200] [--pending 1000] [--ended 10000] [--polls 100]
+    python bench/client.py [--only observer stream terminal] [--running 200] [--pending 1000] [--ended 10000]
 
 observer: milliseconds for the first poll of `LabObserver` (everything) and for each later one, while all
     running tasks publish progress ten times a second and record a row of five metrics every second; CPU time
     per second at ten polls a second; and what a subscriber spends on the changes: decoding and applying them.
+stream: the same lab behind a real server: the time until a subscriber has the whole state, its CPU time per
+    second while it does nothing but follow, and that of the server with none, one and ten subscribers.
+terminal: `roost client` on a pseudo-terminal of 120x40: from its start to the first paint, to its views, to the
+    tasks; from a key to its effect while all these tasks change; its CPU time with them, and with an idle lab.
+    `--peer COMMAND ...`, last: another program's first paint, and its CPU time afterwards.
 """
 
 from __future__ import annotations
@@ -16,12 +21,14 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+import client_terminal
 import msgspec
 
+from roost.api import Client
 from roost.devices.resource_request import ResourceRequest
 from roost.lab.queue.queue_store import QueueStore
 from roost.lab.queue.task import PENDING, RUNNING, SUCCEEDED, Task, new_id
@@ -31,6 +38,7 @@ from roost.operations.live_lab.lab_observer import POLL_SECONDS, LabObserver
 from roost.operations.live_lab.lab_state import LabState
 from roost.package.live_progress import ProgressFile
 from roost.package.records import RecordsWriter
+from roost.serve import server_control
 
 _CARDS, _PER_CARD = 8, 25
 _STEP_SECONDS, _STEPS_PER_ROW, _TOTAL_STEPS = 0.1, 10, 100_000
@@ -85,7 +93,7 @@ def make_tasks(folder: Path, running: int, pending: int, ended: int) -> list[Tas
         if state == SUCCEEDED:
             given |= {"ended": at + 60, "exit_code": 0}
         if state == RUNNING:
-            card = f"GPU-sim-{(number - ended) % _CARDS:04d}"
+            card = f"SIM-{(number - ended) % _CARDS}"
             given |= {"cards": (card,), "reserved_mb": 3000}
         package = folder / f"run_{number:05d}"
         if state != SUCCEEDED:
@@ -110,19 +118,105 @@ def temporary_lab() -> Iterator[Path]:
         yield Path(name)
 
 
-def measure_observer(running: int, pending: int, ended: int, polls: int) -> None:
-    """Prints what the observer and a subscriber cost."""
+@contextmanager
+def running_lab(running: int, pending: int, ended: int) -> Iterator[Path]:
+    """Creates a lab whose running tasks publish progress."""
     with temporary_lab() as folder:
         tasks = make_tasks(folder / "runs", running, pending, ended)
         with lab.open_queue() as store:
             store.restore(tasks)
-        trainings = Trainings([task for task in tasks if task.state == RUNNING])
-        has_ended = threading.Event()
+        trainings, has_ended = Trainings([task for task in tasks if task.state == RUNNING]), threading.Event()
 
         def train() -> None:
             while not has_ended.wait(_STEP_SECONDS):
                 trainings.advance()
 
+        thread = threading.Thread(target=train, daemon=True)
+        thread.start()
+        try:
+            yield folder
+        finally:
+            has_ended.set()
+            thread.join()
+
+
+def cpu_seconds(pid: int) -> float:
+    """Returns the CPU time of a process."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def measure_stream(running: int, pending: int, ended: int, seconds: float) -> None:
+    """Prints what a server and its subscribers cost."""
+    with running_lab(running, pending, ended):
+        server = server_control.start(0, [])
+        try:
+            _measure_subscribers(server.pid, seconds)
+        finally:
+            server_control.stop()
+
+
+def _measure_subscribers(pid: int, seconds: float) -> None:
+    has_ended = threading.Event()
+    costs: list[float] = []
+    firsts: list[float] = []
+
+    def follow() -> None:
+        state, begin = LabState(), time.perf_counter()
+        with Client() as client, closing(client.follow_lab()) as events:
+            state.apply_all(next(events).data)
+            firsts.append(time.perf_counter() - begin)
+            while any(not task.settings for task in state.all_tasks() if task.row.ended is None):
+                state.apply_all(next(events).data)
+            cpu_begin, begin = time.thread_time(), time.perf_counter()
+            for event in events:
+                state.apply_all(event.data)
+                if has_ended.is_set():
+                    break
+            costs.append((time.thread_time() - cpu_begin) / (time.perf_counter() - begin))
+
+    for count in (0, 1, 10):
+        has_ended.clear()
+        costs.clear()
+        firsts.clear()
+        threads = [threading.Thread(target=follow) for _ in range(count)]
+        for thread in threads:
+            thread.start()
+        time.sleep(10 if count else 0)  # until all settings have been sent
+        begin, cpu_begin = time.perf_counter(), cpu_seconds(pid)
+        time.sleep(seconds)
+        share = (cpu_seconds(pid) - cpu_begin) / (time.perf_counter() - begin)
+        has_ended.set()
+        for thread in threads:
+            thread.join()
+        own = f"; a subscriber {statistics.mean(costs):.2%} of a core" if costs else ""
+        first = f"; the whole state after {max(firsts) * 1e3:.0f} ms" if firsts else ""
+        print(f"{count} subscribers: the server {share:.2%} of a core{own}{first}")
+
+
+def measure_terminal(running: int, seconds: float, peer: list[str] | None) -> None:
+    """Prints when the client paints, how fast keys have their effect, and its CPU time."""
+    with running_lab(running, 0, 0):
+        server_control.start(0, [])
+        try:
+            client_terminal.measure_start(times=5)
+            client_terminal.measure_keys(times=100)
+            client_terminal.measure_cpu(seconds, f"{running} running tasks")
+        finally:
+            server_control.stop()
+    with running_lab(0, 1, 0):
+        server_control.start(0, [])
+        try:
+            client_terminal.measure_cpu(seconds, "an idle lab")
+        finally:
+            server_control.stop()
+    if peer:
+        client_terminal.measure_peer(peer, times=5)
+
+
+def measure_observer(running: int, pending: int, ended: int, polls: int) -> None:
+    """Prints what the observer and a subscriber cost."""
+    with running_lab(running, pending, ended) as folder:
         observer, state = LabObserver(), LabState()
         try:
             begin, cpu_begin = time.perf_counter(), time.thread_time()
@@ -134,11 +228,10 @@ def measure_observer(running: int, pending: int, ended: int, polls: int) -> None
             begin = time.perf_counter()
             encoded = msgspec.json.encode(first)
             print(
-                f"first poll: {first_ms:.1f} ms ({first_cpu_ms:.1f} ms of CPU time), {len(first)} changes, {len(encoded) / 1e3:.0f} kB, "
-                f"encoded in {(time.perf_counter() - begin) * 1e3:.1f} ms"
+                f"first poll: {first_ms:.1f} ms ({first_cpu_ms:.1f} ms of CPU time), {len(first)} changes, "
+                f"{len(encoded) / 1e3:.0f} kB, encoded in {(time.perf_counter() - begin) * 1e3:.1f} ms"
             )
             state.apply_all(first)
-            threading.Thread(target=train, daemon=True).start()
             _measure_polls(observer, state, store_folder=folder, polls=polls)
             begin = time.thread_time()
             snapshot = state.snapshot()
@@ -146,12 +239,12 @@ def measure_observer(running: int, pending: int, ended: int, polls: int) -> None
             encoded_ms = (time.thread_time() - begin) * 1e3
             begin = time.thread_time()
             LabState().apply_all(msgspec.json.decode(encoded, type=list[LabChange]))
+            applied_ms = (time.thread_time() - begin) * 1e3
             print(
-                f"snapshot for a later subscriber (CPU time): {encoded_ms:.1f} ms, {len(encoded) / 1e3:.0f} kB, decoded "
-                f"and applied in {(time.thread_time() - begin) * 1e3:.1f} ms"
+                f"snapshot for a later subscriber (CPU time): {encoded_ms:.1f} ms, "
+                f"{len(encoded) / 1e3:.0f} kB, decoded and applied in {applied_ms:.1f} ms"
             )
         finally:
-            has_ended.set()
             observer.close()
 
 
@@ -191,13 +284,23 @@ def _measure_polls(observer: LabObserver, state: LabState, *, store_folder: Path
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--only", choices=["observer"])
+    parts = ["observer", "stream", "terminal"]
+    parser.add_argument("--only", nargs="*", choices=parts, default=parts)
     parser.add_argument("--running", type=int, default=200)
     parser.add_argument("--pending", type=int, default=1000)
     parser.add_argument("--ended", type=int, default=10_000)
+    parser.add_argument(
+        "--peer", nargs=argparse.REMAINDER, help="the command line of a program to start beside it"
+    )
     parser.add_argument("--polls", type=int, default=100)
+    parser.add_argument("--seconds", type=float, default=20.0)
     given = parser.parse_args()
-    measure_observer(given.running, given.pending, given.ended, given.polls)
+    if "observer" in given.only:
+        measure_observer(given.running, given.pending, given.ended, given.polls)
+    if "stream" in given.only:
+        measure_stream(given.running, given.pending, given.ended, given.seconds)
+    if "terminal" in given.only:
+        measure_terminal(given.running, given.seconds, given.peer)
 
 
 if __name__ == "__main__":

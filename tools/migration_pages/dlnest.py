@@ -31,6 +31,10 @@ roost continue Saves/NAME                        # also within an epoch, with th
 roost analyze Saves/NAME -s showModel            # AnalyzeScripts/showModel.py
 ```
 
+The verbs are typed as before in `roost simple` (for a server) and `roost local` (without one): see
+[shells](guide/shells.md). Each program of DLNest has its like:
+`python -m roost.compat.dlnest.Run -c root_config.json`.
+
 `roost new mine -t dlnest-mnist` makes a project of this contract, `roost new mine -t dlnest` one without
 data. The imports (`from DLNest.Common.RunnerBaseTorch import RunnerBaseTorch`) are found in a run and in an
 analysis without DLNest; a script of your own has them by `python -m roost.compat.dlnest script.py`.
@@ -160,32 +164,39 @@ _VERBS = (
     Option(
         "analyze -r PKG [-c ID] [-s DIR]",
         "",
-        commands=["roost submit analyze PACKAGE -c ID", "roost analyze PACKAGE -s SCRIPT"],
-        note="`submit analyze` queues an analyzer, with `-s DIR` too; `analyze` runs one script at once",
+        commands=["roost submit analyze PACKAGE", "roost analyze PACKAGE -s SCRIPT"],
+        note="the first queues an analyzer; the second runs one script and ends; `-c -2` is `--untrained`",
     ),
     Option(
         "runExp TASK SCRIPT",
         "",
         commands=["roost analyze TASK -s SCRIPT"],
-        note="Ctrl-C interrupts the script, not the analyzer",
+        note="TASK is an analyzer, such as `A_3`; in a shell without TASK the one that is watched",
     ),
     Option("showTask", "", commands=["roost tasks"], note="also those that have ended: `roost tasks --all`"),
     Option("showDevices", "", commands=["roost devices"]),
-    Option("showAN TASK, watch TASK", "", commands=["roost logs TASK -f"]),
-    Option("withdraw", "", note="not needed: Ctrl-C ends `roost logs -f`, not the task"),
+    Option("showAN TASK, watch TASK", "", commands=["roost logs TASK", "roost attach TASK"]),
+    Option("withdraw", "", note="not needed: Ctrl-C ends `roost attach`, not the task"),
     Option(
         "del TASK", "", commands=["roost stop TASK"], note="saves first; `roost kill TASK` ends it at once"
     ),
     Option("changeDevices -d ID…", "", commands=["roost devices --help"], note="by its options"),
-    Option("showDL, clear", "", commands=["roost server --help"], note="the server's journal"),
-    Option("exit", "", note="not needed: nothing ends with a terminal"),
+    Option("showDL, clear", "", commands=["roost simple"], note="the server's journal, also `GET /journal`"),
+    Option("exit", "", note="`roost local` ends its tasks after asking; nothing else ends with a terminal"),
     Option(
         "python -m DLNest.Server",
         "",
         commands=["roost server --port 9999 --detach"],
         note="asks each request for a token, or comes over the user's own socket",
     ),
-    Option("python -m DLNest.Run -c CFG", "", commands=["roost run -c CONFIG"]),
+    Option("python -m DLNest.Client, DLNest.Simple", "", commands=["roost simple"]),
+    Option("python -m DLNest.Local", "", commands=["roost local"]),
+    Option(
+        "python -m DLNest.Run -c CFG",
+        "",
+        commands=["roost run -c CONFIG"],
+        note="`-devices 0 1 -DDP` is `--devices 0,1 -DDP`, and `-devices -1` is `-CPU`",
+    ),
     Option(
         "python -m DLNest.Analyze -r PKG -s FILE",
         "",
@@ -244,8 +255,9 @@ _DIFFERENCES = (
     "plot` and `roost tensorboard`; see [monitoring](guide/monitoring.md#rows-of-a-project-of-dlnest).",
     "`_output.txt` has standard output and standard error of rank 0, other ranks `_output_N.txt`, as "
     "before; of very much output the beginning and the end are kept.",
-    "Task ids are texts such as `01m7ybz8bp` without `T_` or `A_`, of which the beginning suffices; a task "
-    "that has ended stays in the list of `roost tasks --all`, and a failed one has failed.",
+    "Task ids are texts such as `01m7ybz8bp`, of which the beginning suffices; short names such as `T_1` and "
+    "`A_2` count the tasks of the queue, whatever their kind. A task that has ended stays in the list of "
+    "`roost tasks --all`, and a failed one has failed.",
     "A package of the same name is never removed: a second `NOSAVE`, and a second `roost run -sd` of that "
     "description, get a suffix; a task whose name is taken (`use_description` of `/run_train`) is refused.",
     "A package may be moved, copied and continued elsewhere. Absolute paths of code are read in the "

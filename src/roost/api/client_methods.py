@@ -39,7 +39,9 @@ from roost.operations.responses import (
     DrainedCards,
     Event,
     FileEntry,
+    JournalPage,
     LeaseEntry,
+    ListedRun,
     LogPage,
     LogPiece,
     ProjectResponse,
@@ -177,6 +179,20 @@ class ClientMethods:
         return stream_request("/events/follow", Event, cursor=cursor)
 
     @operation
+    def journal(self, *, offset: int | None = None) -> ApiRequest[JournalPage]:
+        """Returns what the server was asked for, a line for each operation.
+
+        Args:
+            offset: The offset of an earlier answer: only the lines after it; None: the newest lines.
+        """
+        return get("/journal", JournalPage, offset=offset)
+
+    @operation
+    def clear_journal(self) -> ApiRequest[JournalPage]:
+        """Lets the journal begin anew, for everybody."""
+        return post("/journal/clear", JournalPage)
+
+    @operation
     def notices(self) -> ApiRequest[Notices]:
         """Returns the receivers of notices about tasks that end, fail or stall, without secrets."""
         return get("/notices", Notices)
@@ -209,6 +225,8 @@ class ClientMethods:
         overrides: Sequence[str] = (),
         description: str | None = None,
         name: str | None = None,
+        no_save: bool = False,
+        use_description: bool = False,
         **resources: Unpack[ResourceArguments],
     ) -> ApiRequest[SubmitResponse]:
         """Queues a training or a sweep.
@@ -221,12 +239,14 @@ class ClientMethods:
             overrides: Settings as typed after ``roost submit CONFIG``.
             description: A few words about the run.
             name: The name of the package.
+            no_save: Names the package NOSAVE, with a suffix if there is one; wins over ``use_description``.
+            use_description: Names the package by the description, with a suffix if there is one.
             **resources: `ResourceArguments`.
         """
         return post(
             "/runs", SubmitResponse, config=self._path(config), project=project and self._path(project),
             tuning=tuning and self._path(tuning), overrides=overrides, description=description, name=name,
-            **resources,
+            no_save=no_save, use_description=use_description, **resources,
         )  # fmt: skip
 
     @operation
@@ -252,6 +272,15 @@ class ClientMethods:
             "/commands", SubmitResponse, command=command, folder=self._path(folder), description=description,
             name=name, **resources,
         )  # fmt: skip
+
+    @operation
+    def open_run(self, package: Path | str) -> ApiRequest[ListedRun]:
+        """Returns the run of a package, whose folder the server shows from now on.
+
+        Args:
+            package: The path of the package, absolute for a client with a URL; or a task.
+        """
+        return post("/runs/open", ListedRun, package=str(package))
 
     @operation
     def show_run(self, run: str) -> ApiRequest[PackageDetails]:

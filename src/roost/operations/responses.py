@@ -151,6 +151,14 @@ class TaskPage(msgspec.Struct, frozen=True):
     """The number of ended tasks that are on no page; ``all=true`` includes them."""
 
 
+class JournalPage(msgspec.Struct, frozen=True):
+    """A part of the journal of the server: a line for each operation that it was asked for."""
+
+    offset: int
+    """The offset of the next part."""
+    lines: list[str]
+
+
 class AcceptedTasks(msgspec.Struct, frozen=True, omit_defaults=True):
     """The tasks for which a request was accepted."""
 

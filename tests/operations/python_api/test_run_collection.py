@@ -146,7 +146,10 @@ def test_metrics_of_one_run(folder: Path, messages: Messages) -> None:
         run.metrics("valid/los")
     messages.check(str(error.value).replace(str(folder), "<runs>"))
     assert [row["step"] for row in run.rows()] == [10, 20, 30] and run.rows()[-1]["test/loss"] == 0.7
-    summary = run.summary()
+    assert (str(run.state), run.settings) == ("succeeded", run.args), (
+        "no methods: `print(run.state)` shows it"
+    )
+    summary = run.summary
     assert (summary.state, summary.step, summary.last) == ("succeeded", 30, 0.75)
     shown = run._repr_html_()
     assert "<td>valid/accuracy</td><td>0.91</td>" in shown
@@ -188,8 +191,8 @@ def test_what_roost_must_not_write_is_listed_and_not_changed(folder: Path) -> No
     request = newer.request | {"format": 99}
     (newer.path / "request.json").write_text(json.dumps(request))
     found = roost.runs(folder)
-    assert "old" in found.names and found["old"].summary().state == "foreign"
-    for read in (found["old"].load, found["old"].settings, lambda: found["old"].tag("x")):
+    assert "old" in found.names and found["old"].summary.state == "foreign"
+    for read in (found["old"].load, lambda: found["old"].settings, lambda: found["old"].tag("x")):
         with pytest.raises(NotFound, match="DLNest"):
             read()
     for label in (lambda: newer.tag("x"), newer.star, lambda: newer.set_note("x")):

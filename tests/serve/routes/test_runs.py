@@ -173,3 +173,34 @@ def test_runs_are_compared(server: Server) -> None:
         (f"{path}&step=-1", 422),
     ):
         assert server.ask("GET", query).status == status, query
+
+
+def test_a_package_elsewhere_is_opened_by_its_path(server: Server, tmp_path: Path) -> None:
+    path = package(tmp_path / "moved").path
+    assert server.ask("GET", f"/runs/{run_id(path)}").code == "not_found"
+    opened = server.ask("POST", "/runs/open", {"package": str(path)})
+    assert opened.status == 200 and opened.json["path"] == str(path)
+    assert server.get(f"/runs/{opened.json['id']}")["path"] == str(path)
+    relative = server.ask("POST", "/runs/open", {"package": "moved/one"})
+    assert (relative.status, relative.json["error"]["field"]) == (400, "package")
+    assert server.ask("POST", "/runs/open", {"package": str(tmp_path)}).status == 404
+    assert server.ask("POST", "/runs/open", {"package": "no-such-task"}).status == 404
+    lines = [line for line in server.get("/journal")["lines"] if "open_run" in line]
+    assert lines and all("failed: " in line for line in lines)
+
+
+def test_the_name_of_a_package_is_nosave_or_the_description(server: Server, folder: Path) -> None:
+    new_project(folder / "named", template="clean")
+    asked = {"config": str(folder / "named" / "config.yaml"), "gpus": 0, "description": "lower rate"}
+
+    def named(**more: object) -> str:
+        found = server.ask("POST", "/runs", {**asked, **more})
+        assert found.status == 201, found.body
+        (queued,) = found.json["queued"]
+        return str(queued["name"])
+
+    assert named(no_save=True, use_description=True) == "NOSAVE"
+    assert named(no_save=True) == "NOSAVE-2"
+    first, second = named(use_description=True), named(use_description=True)
+    assert first != second and second.startswith(first)
+    assert server.ask("POST", "/runs", {**asked, "description": None, "use_description": True}).status == 400

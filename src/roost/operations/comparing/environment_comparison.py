@@ -9,7 +9,7 @@ from typing import Any
 
 from roost.operations.comparing.comparison import EnvironmentDifference
 from roost.operations.reading import package_schema
-from roost.package import environment
+from roost.package.resume import environment
 
 _FIELDS = {
     "roost": "roost",

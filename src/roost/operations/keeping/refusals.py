@@ -216,7 +216,7 @@ def _foreign(package: Path) -> Iterator[_Reason]:
 
 
 def owner(path: Path) -> str:
-    """Returns the name of the user to whom a file belongs."""
+    """Returns the name of the owner of a file."""
     try:
         return path.owner()
     except (KeyError, OSError):

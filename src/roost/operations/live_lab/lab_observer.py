@@ -32,6 +32,8 @@ POLL_SECONDS = 0.1
 _RUN_SECONDS, _CARD_SECONDS, _START_SECONDS, _QUEUE_SECONDS = 0.5, 1.0, 5.0, 1.0
 """The pace of progress and metrics, of the cards, of the expected starts, and of a look at the queue's file,
 or at a queue that cannot be read."""
+_SECONDS_PER_RUN = 0.005
+"""With more than a hundred running tasks, their progress is read less often: no eye follows them all."""
 _PAUSE_PER_COST = 100
 """The expected starts are estimated again after at least this many times what it took: 1 % of a core."""
 
@@ -85,6 +87,7 @@ class LabObserver:
             found += self._card_changes()
         if self._is_due("runs", now, _RUN_SECONDS):
             found += self._runs.progress(tasks.values())
+            self._next["runs"] = now + max(_RUN_SECONDS, _SECONDS_PER_RUN * self._runs.num_running)
         found += self._runs.fields(tasks)
         if self._is_due("starts", now, _START_SECONDS):
             found += self._start_changes(now)

@@ -32,6 +32,8 @@ from roost.operations.queue.task_labels import TaskLabels
 
 MAX_ENDED = 100
 """Ended tasks that are shown, those that ended last; in addition all of a sweep that has unended tasks."""
+_MAX_ENDED_READ = 300
+"""The most recently submitted ended tasks, of which those that ended last are chosen: run times differ."""
 _SWEEPS_PER_QUERY = 500
 _REASONS_SECONDS, _ORDER_SECONDS, _SUMMARY_SECONDS = 0.5, 1.0, 1.0
 """The least time between two readings of the wait reasons, of the order, of the counts and the journal."""
@@ -143,7 +145,7 @@ class QueueWatch:
         unended = store.tasks(states=(PENDING, *LIVE))
         yield from unended
         sweeps = sorted({task.sweep for task in unended if task.sweep is not None})
-        ended = {task.id: task for task in store.tasks(states=ENDED, newest=2 * MAX_ENDED)}
+        ended = {task.id: task for task in store.tasks(states=ENDED, newest=_MAX_ENDED_READ)}
         last = sorted(ended.values(), key=_by_end)[-MAX_ENDED:]
         found = {task.id: task for task in last}
         for start in range(0, len(sweeps), _SWEEPS_PER_QUERY):

@@ -68,6 +68,11 @@ class RunWatch:
         self.ends: dict[str, float] = {}
         """The expected end of running tasks (Unix seconds), by id, as far as known."""
 
+    @property
+    def num_running(self) -> int:
+        """The number of running tasks."""
+        return len(self._followed)
+
     def progress(self, tasks: Iterable[Task]) -> Iterator[LabChange]:
         """Yields the new progress and the new metrics of the running ones of these tasks; of tasks that have
         ended since the last call, the last metrics."""

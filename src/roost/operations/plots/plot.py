@@ -130,7 +130,7 @@ def follow(
     next_time = 0.0
     while True:
         # The states are read before the records, so that the last picture has the last rows.
-        is_unfinished = any(package.state() in _UNFINISHED_STATES for package in opened)
+        is_unfinished = any(package.state in _UNFINISHED_STATES for package in opened)
         now = time.monotonic()
         if not is_unfinished or now >= next_time:
             state = [(_records_sizes(package), _checkpoint_ids(package)) for package in opened]

@@ -1,6 +1,7 @@
 """Operations on the queue: to submit tasks, list them, explain them and change them.
 
 resources: the options of a task and whether this machine can meet them
+card_request: memory on one card, or divided among several
 new_tasks: new rows of the queue, queued all or none
 submit: trainings become tasks
 sweep: overrides with several values, expanded to combinations

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from roost.base.errors import Refused, UsageError
+from roost.operations import resolve
 from roost.operations.analyzers.start_analyzer import AnalyzerRequest, start_analyzer
 from roost.operations.comparing.comparison import PackageComparison
 from roost.operations.keeping import label_packages
@@ -17,6 +18,7 @@ from roost.operations.lifecycle.continue_ import ContinueRequest
 from roost.operations.lifecycle.new_project import new_project
 from roost.operations.listing.list_packages import entries
 from roost.operations.listing.package_row import FoundPackage
+from roost.operations.listing.package_summary import summarize
 from roost.operations.listing.search import search
 from roost.operations.models.predict import PredictRequest, submit_predict
 from roost.operations.queue import task_control
@@ -34,7 +36,7 @@ from roost.operations.responses import (
     RunPage,
     SubmitResponse,
 )
-from roost.package import labels
+from roost.package import labels, package_name
 from roost.package.labels import Labels
 from roost.package.package import PackageFolder
 from roost.serve.http.route import EventStream, FileContent, RequestParameters, Route
@@ -93,6 +95,17 @@ class SubmitRun(ResourceParameters, frozen=True, kw_only=True):
     """As after ``roost submit CONFIG``."""
     description: Line | None = None
     name: Line | None = None
+    no_save: bool = False
+    """Name the package NOSAVE, with a suffix if there is one; wins over ``use_description``."""
+    use_description: bool = False
+    """Name the package by the description, with a suffix if there is one."""
+
+
+class OpenRun(RequestParameters, frozen=True, kw_only=True):
+    """A package."""
+
+    package: Annotated[str, Meta(min_length=1, max_length=4096)]
+    """Its absolute path, or a task."""
 
 
 class SubmitCommand(ResourceParameters, frozen=True, kw_only=True):
@@ -186,6 +199,16 @@ def _list_runs(parameters: ListRuns) -> RunPage:
     return RunPage(len(found), runs)
 
 
+def _open(parameters: OpenRun) -> ListedRun:
+    if "/" in parameters.package:
+        task_resources.absolute_path(parameters.package, "package")
+    path = resolve.find_package(parameters.package).resolve()
+    if not resolve.is_package(path):  # one that DLNest itself wrote
+        fix = "`roost continue` and `roost analyze` take it"
+        raise Refused("a server shows only packages of roost", received=parameters.package, fix=fix)
+    return ListedRun(served_packages.serve_package(path), str(path), summarize(path))
+
+
 def _show(parameters: RunParameters) -> PackageDetails:
     return show(served_packages.package_path(parameters.run))
 
@@ -212,7 +235,13 @@ def _submit(parameters: SubmitRun) -> SubmitResponse:
         tuning=_optional_path(parameters.tuning, "tuning"),
         overrides=[*parameters.overrides, *task_resources.time_limit_override(parameters)],
         description=parameters.description,
-        name=parameters.name,
+        name=package_name.requested_name(
+            parameters.name,
+            parameters.description,
+            no_save=parameters.no_save,
+            use_description=parameters.use_description,
+        ),
+        with_suffix=parameters.no_save or parameters.use_description,
         options=parameters,
         command=["POST", "/api/v1/runs"],
     )
@@ -344,6 +373,9 @@ ROUTES: Sequence[Route] = (
           parameters=SubmitRun, answer=SubmitResponse, run=_submit, status=201),
     Route(name="submit_command", method="POST", path="/commands", summary="Queue a command.",
           parameters=SubmitCommand, answer=SubmitResponse, run=_submit_command, status=201),
+    Route(name="open_run", method="POST", path="/runs/open",
+          summary="The run of a package or a task; the server shows its folder from now on.",
+          parameters=OpenRun, answer=ListedRun, run=_open),
     Route(name="show_run", path=_RUN, summary="The details of a run.", parameters=RunParameters,
           answer=PackageDetails, run=_show),
     Route(name="compare", path="/comparison", summary="What differs between runs.",

@@ -126,7 +126,7 @@ class Analyzer:
         package = self._package
         settings = parse_package_settings(
             package,
-            package.settings(),
+            package.settings,
             project=Path(self._request.project or package.project),
             folder=str(package.path),
             where=setting_locations(package),
