@@ -83,3 +83,27 @@ def test_a_burst_keeps_its_order_and_loses_nothing(tmp_path: Path) -> None:
     expected = [f"{kind} {number}" for number in range(2000) for kind in ("out", "err")]
     expected += ["before the fork", "child", "shown soon", "closed and open again", "unbuffered"]
     assert output.read_text().splitlines() == expected
+
+
+LATE = """
+import os, sys, threading
+from roost.worker import worker_output
+worker_output.tolerate_full_disk()
+buffer, write, begun = worker_output.BurstBuffer(), os.write, threading.Event()
+def slow(fd, data):
+    if threading.current_thread().name == "flush-output":
+        begun.set()
+        threading.Event().wait(0.5)
+    return write(fd, data)
+os.write = slow
+with buffer:
+    print("line")
+    begun.wait()
+os._exit(0 if os.fstat(1).st_size == 5 else 3)
+"""
+
+
+def test_all_is_written_at_the_end_of_a_burst(tmp_path: Path) -> None:
+    """Also what the thread has begun to write."""
+    with (tmp_path / "output").open("wb") as to:
+        assert subprocess.run([sys.executable, "-c", LATE], stdout=to, timeout=60).returncode == 0
