@@ -10,7 +10,7 @@ from rich.segment import Segment
 from textual.events import Key
 from textual.strip import Strip
 
-from roost.tui import palette, styled_text
+from roost.tui.drawing import palette, styled_text
 from roost.tui.panes.line_view import LineView
 
 MAX_LINES = 20_000
@@ -21,7 +21,7 @@ class OutputPane(LineView):
     """Output, of the server, of an analyzer, or of a run.
 
     Lines are kept as text, and turned into segments when they become visible. The end stays visible until
-    somebody scrolls up.
+    it is scrolled up.
     """
 
     def __init__(self, id: str, title: str, empty: str = "") -> None:
