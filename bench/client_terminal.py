@@ -1,5 +1,5 @@
-"""The part of `bench/client.py` with a terminal: when a program paints, how fast a key has its effect, what it
-costs while nothing happens."""
+"""The part of `bench/client.py` with a terminal: when a program paints, how fast a key has its effect, what
+it costs while nothing happens."""
 
 from __future__ import annotations
 

@@ -62,7 +62,11 @@ class OutputPane(LineView):
 
     def write_lines(self, lines: Iterable[str]) -> None:
         """Adds whole lines."""
-        self._lines.extend(lines)
+        new = list(lines)
+        dropped = max(0, len(self._lines) + len(new) - MAX_LINES)
+        self._lines.extend(new)
+        if not self.is_following:
+            self.top = max(0, self.top - dropped)  # what is read stays in its place
         self.lines_changed()
 
     def text(self) -> str:

@@ -1,4 +1,4 @@
-"""What cards, processes and host of a session did: a spark-line for each column, with its newest value and peak."""
+"""What cards, processes and host of a session did: a spark-line, the newest value, the peak."""
 
 from __future__ import annotations
 
