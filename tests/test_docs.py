@@ -374,7 +374,7 @@ WITHOUT_JSON = {
     **dict.fromkeys(("stop", "kill", "hold", "release", "priority", "drain"), "an order"),
     **dict.fromkeys(("star", "unstar", "rm", "gc", "prune"), "does something; `du --json` has the sizes"),
     **dict.fromkeys(("tag", "note"), "an order; `ls --json` has the labels"),
-    **dict.fromkeys(("simple", "local"), "for people; the Python client is for programs"),
+    **dict.fromkeys(("simple", "local", "client"), "for people; the Python client is for programs"),
     "attach": "a terminal's view of what `logs` and `show` read",
     "logs": "prints the bytes as they are",
     "run": "does something; --json belongs to --explain",
