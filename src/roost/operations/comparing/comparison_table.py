@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from roost.base.text.word_list import join_names
 from roost.operations.comparing.comparison import MetricComparison, PackageComparison
@@ -43,7 +44,7 @@ def _table(compared: PackageComparison) -> tuple[list[str], list[list[str]]]:
     header += [tables.format_cell(f"{'best' if one.mode else 'last'} {one.name}") for one in metrics]
     lines = []
     for at, run in enumerate(compared.runs[:_MAX_RUNS]):
-        cells = [run.summary.name, run.summary.state, run.summary.step]
+        cells: list[Any] = [run.summary.name, run.summary.state, run.summary.step]
         cells += [one.values[at] for one in settings]
         cells += [(one.best if one.mode else one.last)[at] for one in metrics]
         lines.append([tables.format_cell(value) for value in cells])
