@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from roost.base.text.word_list import join_names
-from roost.operations.comparing.comparison import MetricComparison, PackageComparison
 from roost.operations.python_api import tables
+
+if TYPE_CHECKING:
+    from roost.operations.comparing.comparison import MetricComparison, PackageComparison
 
 _MAX_RUNS = 20
 _MAX_SETTINGS = 6
