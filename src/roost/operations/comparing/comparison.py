@@ -212,7 +212,7 @@ class PackageComparison(msgspec.Struct, frozen=True, kw_only=True):
     environment: list[EnvironmentDifference]
 
     def __repr__(self) -> str:
-        from roost.operations.comparing import comparison_table  # which imports this module
+        from roost.operations.comparing import comparison_table  # for a person only
 
         return comparison_table.to_text(self)
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from roost.base.text.word_list import join_names
-from roost.operations.comparing.comparison import MetricComparison, PackageComparison
 from roost.operations.python_api import tables
+
+if TYPE_CHECKING:
+    from roost.operations.comparing.comparison import MetricComparison, PackageComparison
 
 _MAX_RUNS = 20
 _MAX_SETTINGS = 6
@@ -43,7 +46,7 @@ def _table(compared: PackageComparison) -> tuple[list[str], list[list[str]]]:
     header += [tables.format_cell(f"{'best' if one.mode else 'last'} {one.name}") for one in metrics]
     lines = []
     for at, run in enumerate(compared.runs[:_MAX_RUNS]):
-        cells: list[object] = [run.summary.name, run.summary.state, run.summary.step]
+        cells: list[Any] = [run.summary.name, run.summary.state, run.summary.step]
         cells += [one.values[at] for one in settings]
         cells += [(one.best if one.mode else one.last)[at] for one in metrics]
         lines.append([tables.format_cell(value) for value in cells])
