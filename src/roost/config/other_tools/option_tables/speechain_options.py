@@ -241,7 +241,7 @@ _INFERENCE = (
     Option("exclu_args", "[]", note=_GRID),
 )
 
-GROUPS = (
+RUNNER_GROUPS = (
     Group("Experiment and backend", _BACKEND),
     Group("Gradients", _GRADIENTS),
     Group("Several GPUs", _DISTRIBUTION),
@@ -249,9 +249,15 @@ GROUPS = (
     Group("Snapshots", _SNAPSHOTS),
     Group("Testing", _TESTING),
     Group("The three configs", _CONFIGS),
+)
+"""The options of the runner: of its command line, and of an experiment config."""
+OPTIMIZERS = Group("`optim_sches` in train_cfg", _OPTIM_SCHES)
+ITERATORS = Group("Iterators in data_cfg", _ITERATORS)
+GROUPS = (
+    *RUNNER_GROUPS,
     Group("`model` in train_cfg", _MODEL),
-    Group("`optim_sches` in train_cfg", _OPTIM_SCHES),
-    Group("Iterators in data_cfg", _ITERATORS),
+    OPTIMIZERS,
+    ITERATORS,
     Group("infer_cfg", _INFERENCE),
 )
-"""The options, as on the page docs/from-speechain.md: those of the runner first, then the keys of its configs."""
+"""The options, as on the page docs/from-speechain.md: those of the runner, then the keys of its configs."""
