@@ -10,7 +10,7 @@ from typing import Any
 
 from roost.base.config_files import parse_scalar
 
-_PLAIN = re.compile(r"[A-Za-z_./][\w./-]*(:[\w.]+)?")
+_PLAIN = re.compile(r"[\w./][\w./-]*(\.py:\w+)?")
 _WIDTH = 88
 
 

@@ -22,9 +22,8 @@ def report(conversion: Conversion, commands: Sequence[str], weights: Sequence[st
 def _lines(conversion: Conversion, commands: Sequence[str], weights: Sequence[str]) -> Iterator[str]:
     yield f"# {conversion.source.name}, converted from {conversion.tool}"
     yield ""
-    yield f"`config.yaml` has every option of {conversion.source.name}, and the defaults of {conversion.tool} for"
-    yield "the others. Its section "
-    yield f"`{conversion.section}` is read by the project's code alone."
+    yield f"`config.yaml` has every option of {conversion.source.name}, and for all others the defaults of"
+    yield f"{conversion.tool}. Its section `{conversion.section}` is read by the project's code alone."
     yield from ("", "```bash", *commands, "```", "")
     yield from ("## Without a counterpart", "")
     found = conversion.without_counterpart()

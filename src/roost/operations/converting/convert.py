@@ -140,7 +140,7 @@ def _config_text(conversion: Conversion, values: Mapping[str, Any]) -> str:
     head = (
         f"Converted from {conversion.source.name} by `roost convert {conversion.section}`.\n"
         f"{REPORT} lists what has no counterpart. Behind each setting is the option of {conversion.tool};\n"
-        f"(default): the config did not give it. The section `{conversion.section}` is read by the code alone."
+        f"(default): the config did not give it. The section `{conversion.section}` is for the code alone."
     )
     return config_text(values, conversion.comments, head=head)
 

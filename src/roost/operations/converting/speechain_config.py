@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,7 +25,8 @@ _OPTIONS = by_name(RUNNER_GROUPS)
 _MAPPINGS = ("data_cfg", "train_cfg", "infer_cfg", "monitor_snapshot_conf")
 _COMMAND_LINE = "command line"
 _CLASS = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
-_VARIABLE = re.compile(r"[\w-]+")
+_REFERENCE = re.compile(rf"(?<!\$)\$\{{{re.escape(_VARIABLES)}\.([\w-]+)")
+"""A reference to a variable in the text of a config."""
 _AVERAGE = re.compile(r"(\d+)_(last|\w+)_average")
 _FILE = re.compile(r"[^\[\](){}\n]+\.ya?ml")
 _ALL_MODULES = ("_all", "all", "*")
@@ -44,10 +46,16 @@ class _Source:
         """Returns where an option was given."""
         return _COMMAND_LINE if name in self.typed else self.main.file.where((name,))
 
-    def variables(self) -> dict[str, Any]:
-        """Returns the keys of the file that are no options, with references among them."""
-        names = [name for name in self.main.written if name not in _OPTIONS and _VARIABLE.fullmatch(name)]
-        return {name: self._rewritten(self.main.written[name]) for name in names}
+    def variables(self, own: Any) -> dict[str, Any]:
+        """Returns the keys of the file that are no options and to which ``own`` refers, directly or by other
+        keys, with references among them."""
+        found: dict[str, Any] = {}
+        left = [own]
+        while left:
+            for name in set(_REFERENCE.findall(json.dumps(left.pop()))) - found.keys():
+                found[name] = self._rewritten(self.main.written[name])
+                left.append(found[name])
+        return {name: found[name] for name in self.main.written if name in found}
 
     def part(self, name: str) -> tuple[Any, Any]:
         """Returns ``data_cfg`` or another part, which may be a file of its own: the values with resolved
@@ -128,11 +136,11 @@ def convert_speechain(path: Path, words: Sequence[str]) -> Conversion:
     _add_model(conversion, training, written, source.where("train_cfg"))
     _add_sets(conversion, source)
     _add_evaluation(conversion, source)
-    conversion.own["variables"] = source.variables()
+    conversion.own["variables"] = source.variables(conversion.own)
     for name in source.main.written:
         if name not in _OPTIONS and not _is_used(name, source.main.written):
             conversion.lose(
-                name, f"no option of the runner, and no `!ref` names it; kept as {_VARIABLES}.{name}"
+                name, f"no option of the runner, and no `!ref` names it: left out"
             )
     conversion.files["packages.py"] = _wrapper(conversion)
     for name in ("Runner.py", "Dataset.py", "samples.py", SCHEDULES):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from roost.config.other_tools.option_tables.option_table import Group, Option
 
-_GRID = "not yet: evaluation over a grid of checkpoints, settings and sets"
+_VARIANTS = "each one is a variant of an evaluation; `roost convert` writes them as variants.yaml"
 
 _BACKEND = (
     Option(
@@ -164,7 +164,7 @@ _CONFIGS = (
         note="sets by class path with their arguments; batching is set in `data`",
     ),
     Option("train_cfg", "none", ["runner", "optimizers"], note="in one config, or in an included file"),
-    Option("infer_cfg", "none", ["runner.predicts"], note=_GRID),
+    Option("infer_cfg", "none", ["runner.predicts"], ["roost convert speechain CONFIG"], _VARIANTS),
 )
 
 _MODEL = (
@@ -237,8 +237,8 @@ _ITERATORS = (
 )
 
 _INFERENCE = (
-    Option("shared_args", "{}", note=_GRID),
-    Option("exclu_args", "[]", note=_GRID),
+    Option("shared_args", "{}", note=_VARIANTS),
+    Option("exclu_args", "[]", note=_VARIANTS),
 )
 
 RUNNER_GROUPS = (
