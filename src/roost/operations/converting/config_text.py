@@ -79,4 +79,9 @@ def _scalar(value: Any) -> str:
     if not isinstance(value, str):
         return json.dumps(value)
     is_plain = _PLAIN.fullmatch(value) is not None and parse_scalar(value) == value
-    return value if is_plain else json.dumps(value, ensure_ascii=not value.isprintable())
+    return value if is_plain else "".join(map(_escaped, json.dumps(value, ensure_ascii=False)))
+
+
+def _escaped(character: str) -> str:
+    # JSON's pairs of surrogates are no escapes of YAML.
+    return character if character.isprintable() else f"\\U{ord(character):08X}"

@@ -139,9 +139,7 @@ def convert_speechain(path: Path, words: Sequence[str]) -> Conversion:
     conversion.own["variables"] = source.variables(conversion.own)
     for name in source.main.written:
         if name not in _OPTIONS and not _is_used(name, source.main.written):
-            conversion.lose(
-                name, f"no option of the runner, and no `!ref` names it: left out"
-            )
+            conversion.lose(name, "no option of the runner, and no `!ref` names it: left out")
     conversion.files["packages.py"] = _wrapper(conversion)
     for name in ("Runner.py", "Dataset.py", "samples.py", SCHEDULES):
         conversion.files[name] = project_file("speechain", name)

@@ -71,9 +71,17 @@ def read_file(path: Path) -> SpeechainFile:
     """
     file = read_config_file(path, display_name=str(path), tags=_TAGS)
     written: dict[str, Any] = _escaped(file.values)
-    values = interpolation.resolve(
-        written, {}, late=frozenset(), where=lambda key: file.where(tuple(key.split(".")))
-    )
+    try:
+        values = interpolation.resolve(
+            written, {}, late=frozenset(), where=lambda key: file.where(tuple(key.split(".")))
+        )
+    except ConfigError as error:
+        raise ConfigError(
+            _REFERENCE.sub(r"<\1>", error.message),
+            setting=error.setting,
+            where=error.where,
+            fix="`!ref <key>` names a key at the top of the same file; no key may lead back to itself",
+        ) from None
     return SpeechainFile(file, written, values)
 
 

@@ -1,5 +1,5 @@
 """Weights that were read, with their origin; and the reader of files that roost did not write: safetensors
-and torch.save. Runs code of a file only for a caller that trusts it."""
+and torch.save. Never runs code of a file."""
 
 from __future__ import annotations
 
@@ -61,14 +61,13 @@ _KNOWN_PREFIXES = {
 }
 
 
-def read(path: Path, *, entry: str | None = None, trust: bool = False) -> WeightSource:
+def read(path: Path, *, entry: str | None = None) -> WeightSource:
     """Reads the weights in a file. Its first bytes determine the format.
 
     Args:
         path: The file.
         entry: The entry of a torch.save file with the weights, ``a.b`` for a nested one. When None, one of
             `ENTRIES`, or the whole file.
-        trust: Whether objects that a torch.save file has pickled are loaded, which may run any code.
 
     Raises:
         NotFound: There is no such file.
@@ -82,7 +81,7 @@ def read(path: Path, *, entry: str | None = None, trust: bool = False) -> Weight
             start = file.read(64)
             file.seek(0)
             if start[:4] == b"PK\x03\x04" or start[:1] == b"\x80":
-                return _read_torch(path, file, entry, trust=trust)
+                return _read_torch(path, file, entry)
     except FileNotFoundError as error:
         raise NotFound("there is no such file", received=str(path)) from error
     if path.suffix == ".safetensors" or start[8:9] == b"{":
@@ -123,8 +122,8 @@ def _read_safetensors(path: Path, start: bytes) -> WeightSource:
     return WeightSource(dict(zip(leaves, found, strict=True)), path, "a safetensors file", digest, len(data))
 
 
-def _read_torch(path: Path, file: IO[bytes], entry: str | None, *, trust: bool) -> WeightSource:
-    if not trust and _torch_version() < SAFE_TORCH:
+def _read_torch(path: Path, file: IO[bytes], entry: str | None) -> WeightSource:
+    if _torch_version() < SAFE_TORCH:
         raise Refused(
             f"reading a file of torch.save with torch {torch.__version__} may run code that is in it",
             fix=f"update torch to {'.'.join(map(str, SAFE_TORCH))} or newer, or convert it to safetensors",
@@ -135,14 +134,12 @@ def _read_torch(path: Path, file: IO[bytes], entry: str | None, *, trust: bool) 
         size += len(chunk)
     file.seek(0)
     try:
-        content = torch.load(file, map_location="cpu", weights_only=not trust)
+        content = torch.load(file, map_location="cpu", weights_only=True)
     except (MemoryError, OSError):
         raise
     except Exception as error:
         raise _load_error(str(error)) from error
-    if isinstance(content, torch.nn.Module):
-        content = content.state_dict()
-    weights, where, notes = _find_state_dict(content, entry)
+    weights, where, notes = find_state_dict(content, entry)
     description = f"a file of torch.save{where}"
     return WeightSource(weights, path, description, digest.hexdigest(), size, notes)
 
@@ -171,8 +168,12 @@ def _load_error(text: str) -> CheckpointError | Refused:
     )
 
 
-def _find_state_dict(content: Any, entry: str | None) -> tuple[Mapping[str, Any], str, list[str]]:
-    """Returns the state_dict in the content of a file, the text that names its entry, and remarks."""
+def find_state_dict(content: Any, entry: str | None) -> tuple[Mapping[str, Any], str, list[str]]:
+    """Returns the state_dict in the content of a file, the text that names its entry, and remarks.
+
+    Raises:
+        CheckpointError: The content has no tensors by name.
+    """
     if entry is not None:
         found = _nested_entry(content, entry)
         if not _has_tensors(found):

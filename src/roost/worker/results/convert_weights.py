@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from roost.base import durable, safetensors_format, state_tree
-from roost.base.errors import CheckpointError, RoostError
+from roost.base.errors import CheckpointError, Refused, RoostError
 from roost.train.weights import weight_files
 
 
@@ -25,10 +26,17 @@ def convert(request: Mapping[str, Any]) -> dict[str, Any]:
         RoostError: See there.
         OSError: A file cannot be read or written.
     """
-    source = weight_files.read(Path(request["file"]), entry=request["entry"], trust=request["trust"])
+    path, entry = Path(request["file"]), request["entry"]
+    try:
+        source = weight_files.read(path, entry=entry)
+        weights, description = source.weights, source.description
+    except Refused:
+        if not request["trust"]:
+            raise
+        weights, description = _read_trusted(path, entry)
     tensors = {
         request["prefix"] + name.removeprefix(request["strip"]): value.detach()
-        for name, value in source.weights.items()
+        for name, value in weights.items()
         if isinstance(value, Tensor)
     }
     leaves = {name: state_tree.tensor_leaf(tensor) for name, tensor in tensors.items()}
@@ -37,11 +45,26 @@ def convert(request: Mapping[str, Any]) -> dict[str, Any]:
     chunks = safetensors_format.serialize(leaves, metadata={"format": "pt"})
     durable.write_new(Path(request["output"]), chunks)
     return {
-        "description": source.description,
+        "description": description,
         "tensors": len(tensors),
         "numbers": sum(tensor.numel() for tensor in tensors.values()),
-        "left_out": [name for name, value in source.weights.items() if not isinstance(value, Tensor)],
+        "left_out": [name for name, value in weights.items() if not isinstance(value, Tensor)],
     }
+
+
+def _read_trusted(path: Path, entry: str | None) -> tuple[Mapping[str, Any], str]:
+    """Returns the weights in a file and their origin; runs the code that the file names."""
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=False)
+    except Exception as error:
+        raise CheckpointError(
+            f"its objects cannot be restored: {type(error).__name__}: {error}",
+            fix="install the packages that it was saved with, or put their folder on PYTHONPATH",
+        ) from error
+    if isinstance(content, torch.nn.Module):
+        return content.state_dict(), "a model that torch.save pickled"
+    weights, where, _ = weight_files.find_state_dict(content, entry)
+    return weights, f"a file of torch.save with pickled objects{where}"
 
 
 def main() -> None:

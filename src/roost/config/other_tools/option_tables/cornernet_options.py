@@ -26,7 +26,7 @@ _COMMAND_LINE = (
     Option(
         "--workers",
         "4",
-        ["data.num_workers"],
+        ["data.num_workers", "data.prefetch"],
         note="a `roost.Sampled` keeps the number of workers it began with",
     ),
     Option(
@@ -35,7 +35,12 @@ _COMMAND_LINE = (
         commands=["roost run CONFIG --initialize"],
         note="builds everything, saves the checkpoint of step 0, reports parameters and memory, and ends",
     ),
-    Option("--distributed", "off", ["strategy"], ["roost run CONFIG -DDP", "roost run CONFIG -FSDP"]),
+    Option(
+        "--distributed",
+        "off",
+        ["strategy", "devices", "sync_batch_norm"],
+        ["roost run CONFIG -DDP", "roost run CONFIG -FSDP"],
+    ),
     Option(
         "--world-size",
         "-1",
@@ -101,8 +106,8 @@ _SYSTEM = (
     Option(
         "chunk_sizes",
         "none",
-        note="not yet: each rank gets an equal share; where memory is short see "
-        "`gradient_accumulation_steps`",
+        ["devices", "strategy"],
+        note="their number; not yet: unequal shares; where memory is short see `gradient_accumulation_steps`",
     ),
     Option("data_dir", "./data", note="a key of your own, such as `data_folder: ${project}/data`"),
     Option("cache_dir", "./cache", ["save_root"], note="each run is a folder there, with all it needs"),

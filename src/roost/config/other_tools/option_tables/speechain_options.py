@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from roost.config.other_tools.option_tables.option_table import Group, Option
 
-_VARIANTS = "each one is a variant of an evaluation; `roost convert` writes them as variants.yaml"
+_VARIANTS = (
+    "not yet: evaluation over a grid of checkpoints, settings and sets; `roost convert` writes variants.yaml "
+    "for it"
+)
 
 _BACKEND = (
     Option(
@@ -93,6 +96,8 @@ _TRAINING = (
             "checkpoint.best.N.monitor",
             "checkpoint.best.N.mode",
             "checkpoint.best.N.top_k",
+            "early_stopping.monitor",
+            "early_stopping.mode",
             "averages.NAME.method",
         ],
         ["roost export PACKAGE --weights FILE --average best:N"],
@@ -101,7 +106,7 @@ _TRAINING = (
     Option(
         "early_stopping_patience",
         "none",
-        ["early_stopping.patience", "early_stopping.monitor", "early_stopping.mode"],
+        ["early_stopping.patience"],
         note="counts validations; there epochs, and one more",
     ),
     Option(
@@ -198,7 +203,7 @@ _OPTIM_SCHES = (
         "warmup_steps",
         "4000",
         ["optimizers.NAME.scheduler.warmup_steps"],
-        note="`Noamlr`: `LambdaLR` with a function of yours, as in [the step](guide/step.md)",
+        note="`Noamlr`: `LambdaLR` with `schedules.py:Noam`, which `roost convert` writes",
     ),
     Option("decay_factor", "0.999", ["optimizers.NAME.scheduler.gamma"], note="of torch's `ExponentialLR`"),
 )
@@ -220,7 +225,7 @@ _ITERATORS = (
     Option("batches_per_epoch", "the data", ["data.steps_per_epoch", "data.limit_valid_batches"]),
     Option("is_descending", "true", ["data.sort_by_length"]),
     Option("shuffle", "true", ["data.shuffle"]),
-    Option("data_len", "none", note="an attribute `lengths` of the set"),
+    Option("data_len", "none", note="an attribute `lengths` of the set: a number for each sample"),
     Option(
         "data_selection",
         "none",
