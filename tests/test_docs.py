@@ -26,6 +26,7 @@ from roost.package.package_draft import prepare_training
 from roost.package.results import initial_weights, time_breakdown
 from roost.project import data_loaders, native_project, trainer_assembly
 from roost.project.package_context import package_code
+from roost.shell.verbs import VERBS, parse
 from roost.train.optim.optimizer_config import build_optimizers, describe_optimizers
 from roost.worker.results.prediction_writer import PredictionWriter
 from tests.project.trained import trained
@@ -112,6 +113,23 @@ def test_every_command_and_its_options_are_there(line: str) -> None:
     command = program.get_command(click.Context(program), name)
     assert command is not None
     command.make_context(name, arguments)
+
+
+VERB_LINES = [
+    line
+    for block in blocks_of(PAGES["docs/guide/shells.md"], "text")
+    for line in re.findall(r"(?m)^(?:roost|local)[^>\n]*> (.*)$", block)
+]
+
+
+@pytest.mark.parametrize("line", VERB_LINES)
+def test_every_line_of_a_shell_is_understood(line: str) -> None:
+    assert parse(line) is not None
+
+
+def test_every_verb_is_in_the_guide_of_the_shells() -> None:
+    found = {line.split()[0] for line in VERB_LINES} | {"help"}
+    assert found >= {verb.name for verb in VERBS}
 
 
 def test_the_optimizers_are_built(tmp_path: Path) -> None:
@@ -355,6 +373,7 @@ WITHOUT_JSON = {
     **dict.fromkeys(("stop", "kill", "hold", "release", "priority", "drain"), "an order"),
     **dict.fromkeys(("star", "unstar", "rm", "gc", "prune"), "does something; `du --json` has the sizes"),
     **dict.fromkeys(("tag", "note"), "an order; `ls --json` has the labels"),
+    **dict.fromkeys(("simple", "local"), "for people; the Python client is for programs"),
     "attach": "a terminal's view of what `logs` and `show` read",
     "logs": "prints the bytes as they are",
     "run": "does something; --json belongs to --explain",

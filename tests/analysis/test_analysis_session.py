@@ -37,7 +37,9 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> Any:
 @pytest.fixture
 def session(once: Any, tmp_path: Path) -> Iterator[AnalysisSession]:
     with package_code(once):
-        yield AnalysisSession(once, load_experiment(once, device="cpu"), SavedFiles(tmp_path))
+        made = AnalysisSession(once, load_experiment(once, device="cpu"))
+        made._begin(SavedFiles(tmp_path))
+        yield made
 
 
 def test_what_it_has(session: AnalysisSession) -> None:
@@ -69,7 +71,8 @@ def test_gradients_are_there_for_saliency(session: AnalysisSession) -> None:
 def test_sets_by_name_and_the_projects_collate(tmp_path: Path, messages: Messages) -> None:
     package = trained(tmp_path, dataset=SETS.replace("collate=list", "collate=join") + JOIN)
     with package_code(package):
-        made = AnalysisSession(package, load_experiment(package, device="cpu"), SavedFiles(tmp_path))
+        made = AnalysisSession(package, load_experiment(package, device="cpu"))
+        made._begin(SavedFiles(tmp_path))
         assert [len(x) for x, _ in made.batches("valid/noisy")] == [10] * 4
         assert list(made.batches("test")) == [[0, 1, 2, 3, 4]]
         for wrong in ("valid", "valid/noise", "all"):

@@ -18,6 +18,9 @@ from roost import __version__
 from roost.api import AsyncClient, Client
 from roost.base.errors import ConfigError, NotFound, Refused, RoostError, UsageError
 from roost.lab.queue.task import ENDED
+from roost.operations.live_lab.lab_change import LabChange
+from roost.operations.live_lab.lab_state import LabState
+from roost.operations.responses import StreamEvent
 from tests.messages import Messages
 from tests.operations.packages import project
 from tests.serve.servers import Server
@@ -228,7 +231,36 @@ def test_the_examples_of_the_page_run(
         text = text.replace(there, here)
     exec(compile(text, "server.md", "exec"), {})  # noqa: S102  - our own page: that its blocks run is the test
     said = capsys.readouterr().out
+    if "follow_lab" in text:
+        assert said.endswith(" []\n"), "no task holds a card"
+        return
     assert ("trained\nsucceeded ['" in said) if "follow_log" in text else said.startswith("2 ['")
+
+
+def test_both_clients_follow_the_live_state(server: Server) -> None:
+    def has_ended(state: LabState, event: StreamEvent[list[LabChange]]) -> bool:
+        state.apply_all(event.data)
+        return any(one.row.state in ENDED for one in state.all_tasks() if one.row.name == "alive")
+
+    async def follow() -> list[str]:
+        state, kinds = LabState(), []
+        async with AsyncClient() as client:
+            async for event in client.follow_lab(metrics=["valid/*"]):
+                kinds.append(event.kind)
+                if has_ended(state, event):
+                    return kinds
+        return kinds
+
+    with Client() as client:
+        state, kinds = LabState(), []
+        client.submit_command(["true"], folder=server.folder, gpus=0, name="alive")
+        with closing(client.follow_lab()) as events:
+            for event in events:
+                kinds.append(event.kind)
+                if has_ended(state, event):
+                    break
+    assert kinds[0] == "snapshot" and set(kinds[1:]) <= {"changes"}
+    assert asyncio.run(follow())[0] == "snapshot"
 
 
 def test_nobody_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

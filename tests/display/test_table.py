@@ -35,6 +35,24 @@ def test_a_cell_that_only_looks_styled_is_escaped() -> None:
     assert lines[1:] == ["\\x1b[31mred", "\\x1b[8mhidden\\x1b[0m", "\x1b[32mok\x1b[0m"]
 
 
+def test_a_state_without_a_colour_is_plain_text() -> None:
+    states = ["pending", "new", "running"]
+    lines = table.format_table(["STATE"], [[terminal.format_state(name)] for name in states])
+    assert lines[1:] == ["pending", "new", "\x1b[36mrunning\x1b[0m"]
+
+
+def test_a_narrow_table_leaves_columns_out_and_shortens_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [["a-very-long-name-of-a-run-0", "1.65 MB", "24 kB"], ["short", "2 MB", "1 kB"]]
+    for width, expected in (
+        (None, ["NAME                         TOTAL    CODE", "a-very-long-name-of-a-run-0  1.65 MB  24 kB"]),
+        (36, ["NAME                  TOTAL    CODE", "a-very-lo…of-a-run-0  1.65 MB  24 kB"]),
+        (35, ["NAME                        TOTAL", "a-very-long-…me-of-a-run-0  1.65 MB"]),
+    ):
+        monkeypatch.setattr(table, "terminal_width", lambda width=width: width)
+        assert table.fit_table(["NAME", "TOTAL", "CODE"], rows, left_out=["CODE"])[:2] == expected
+    assert table.fit_table(["NAME", "TOTAL"], []) == []
+
+
 def fit(width: int, **cells: str) -> list[str]:
     """Returns the two lines of a table of one row, without columns where it is too narrow."""
     columns = [TableColumn(name, [cell], 5 if name == "ABOUT" else None) for name, cell in cells.items()]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from roost.base.errors import Refused
-from roost.package.kinds import PackageKind, TaskKind
+from roost.package.kinds import TASK_KINDS, PackageKind, TaskKind, task_label
 from roost.package.package import PackageFolder
 from roost.package.project_preflight import require_runner
 
@@ -35,3 +35,19 @@ def test_requests_of_older_packages_are_understood() -> None:
     found = [TaskKind.of({"kind": word}) for word in ("analysis", "prediction", "export")]
     assert found == [TaskKind.ANALYZE, TaskKind.PREDICT, TaskKind.EXPORT]
     assert TaskKind.of({}) is TaskKind.of({"kind": "else"}) is TaskKind.ANALYZE
+
+
+def test_the_kinds_of_the_lab_have_labels_and_places() -> None:
+    letters = [traits.letter for traits in TASK_KINDS.values()]
+    assert len(set(letters)) == len(letters)
+    found = {kind: (traits.folder, traits.locks_package) for kind, traits in TASK_KINDS.items()}
+    assert found == {
+        "train": (None, True),
+        "command": (None, True),
+        "analyze": ("analyzers", False),
+        "predict": ("predictions", False),
+    }
+    assert task_label("predict", 15) == "P_15"
+    for other in ("export", "of a later version"):
+        with pytest.raises(ValueError, match=other):
+            task_label(other, 1)

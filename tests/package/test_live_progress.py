@@ -145,3 +145,20 @@ def test_a_full_disk_is_an_error_at_once_and_no_crash_later(tmp_path: Path) -> N
     assert done.stdout.strip() == str(errno.EFBIG), done.stderr
     ProgressFile(tmp_path / "progress")
     assert (tmp_path / "progress").stat().st_blocks > 0  # no hole that a full disk could not fill
+
+
+def test_a_reader_follows_changes_and_a_file_in_the_place_of_the_first(tmp_path: Path) -> None:
+    path = tmp_path / "progress"
+    reader = live_progress.ProgressReader(path)
+    assert reader.read() is None
+    for number in (1, 2):
+        live_progress.reset(path)
+        assert reader.read() is None or number == 2
+        writer = ProgressFile(path)
+        for step in (1, 2, 3):
+            writer.publish(step * number, 0, 0, 1, 0, 0, 0, 0.0, 0.0, 0.0)
+            found = reader.read()
+            assert found is not None
+            assert found.step == step * number
+            assert reader.read() is found, "not parsed again"
+            assert live_progress.read(path) == found

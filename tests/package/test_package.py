@@ -18,8 +18,7 @@ import pytest
 
 from roost.base import durable
 from roost.base.errors import NotFound, Refused, RoostError, UsageError
-from roost.package import package as package_module
-from roost.package import sessions, snapshot
+from roost.package import session_folder, sessions, snapshot
 from roost.package.checkpoints import checkpoint
 from roost.package.checkpoints.checkpoint import Manifest
 from roost.package.package import PackageFolder
@@ -274,7 +273,7 @@ def test_a_lock_waits_for_the_workers_of_a_killed_session() -> None:
     """Torch's look for their parent that often; they have inherited the descriptor."""
     from torch.utils.data._utils import MP_STATUS_CHECK_INTERVAL
 
-    assert package_module._LOCK_WAIT_SECONDS > MP_STATUS_CHECK_INTERVAL + 2
+    assert session_folder._LOCK_WAIT_SECONDS > MP_STATUS_CHECK_INTERVAL + 2
 
 
 def test_a_refused_lock_leaks_no_descriptor(package: PackageFolder) -> None:
@@ -409,7 +408,7 @@ def test_what_holds_the_lock_is_named_for_what_it_is(
     with pytest.raises(Refused, match=rf"\bsession 1\b.*\b{os.getpid()}\b.*`with`"):
         package.lock()
     sessions.UnsupervisedRecord(package.path / "sessions" / f"{number}.json", number).end("stopped", "closed")
-    monkeypatch.setattr(package_module, "_LOCK_WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(session_folder, "_LOCK_WAIT_SECONDS", 0.0)
     with pytest.raises(Refused, match=r"\bsession 1\b") as refused:
         package.lock()
     assert refused.value.fix is not None and "`roost continue`" in refused.value.fix

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from roost.base import durable
 from roost.package import records
-from roost.package.records import RecordsWriter
+from roost.package.records import RecordsWriter, SessionFollower
 
 
 @pytest.fixture(autouse=True)
@@ -417,3 +417,19 @@ def test_the_order_of_the_samples_is_that_of_the_newest_beginning(tmp_path: Path
         assert records.data_order(tmp_path) is None
     (tmp_path / "9.jsonl").write_bytes(b'{"step": 3, "data_order": "x"}\n')
     assert records.data_order(tmp_path) == "b"
+
+
+def test_of_a_long_file_only_the_end_is_followed(tmp_path: Path) -> None:
+    path = tmp_path / "1.jsonl"
+    writer = RecordsWriter(path, session=1, start_step=0)
+    for step in range(1, 1001):
+        writer.row(step, 0, {"loss": 1.0})
+    follower = SessionFollower(path, tail_bytes=1000)
+    steps = [row["step"] for row in follower.new_rows()]
+    assert steps == list(range(1001 - len(steps), 1001)) and 5 < len(steps) < 40
+    assert follower.new_rows() == []
+    writer.row(1001, 0, {"loss": 1.0})
+    writer.close()
+    assert [row["step"] for row in follower.new_rows()] == [1001]
+    whole = SessionFollower(path, tail_bytes=1 << 20).new_rows()
+    assert whole == SessionFollower(path).new_rows() and len(whole) == 1002

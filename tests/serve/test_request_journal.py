@@ -8,7 +8,7 @@ import pytest
 
 from roost.base.errors import ConfigError, Refused
 from roost.operations import lab
-from roost.operations.responses import QueuedTask, SubmitResponse
+from roost.operations.responses import JournalPage, QueuedTask, SubmitResponse
 from roost.serve import request_journal
 from roost.serve.routes.dlnest_routes import ChangeCards, ContinueTrain, RunTrain
 from roost.serve.routes.runs import SubmitCommand
@@ -66,9 +66,7 @@ def test_it_is_read_from_an_offset_on_a_thousand_lines_at_a_time() -> None:
     first = request_journal.read(0)
     assert len(first.lines) == 1000 and texts(first.offset)[0] == "1000"
     last = request_journal.read(first.offset)
-    assert len(last.lines) == 500 and request_journal.read(last.offset) == request_journal.JournalPage(
-        last.offset, []
-    )
+    assert len(last.lines) == 500 and request_journal.read(last.offset) == JournalPage(last.offset, [])
 
 
 def test_an_offset_of_another_queue_begins_from_the_start() -> None:
@@ -80,7 +78,7 @@ def test_an_offset_of_another_queue_begins_from_the_start() -> None:
 
 
 def test_what_was_cleared_is_not_read_and_not_lost() -> None:
-    assert request_journal.read(None) == request_journal.JournalPage(0, [])
+    assert request_journal.read(None) == JournalPage(0, [])
     request_journal.clear()
     request_journal.add_entry("kill", None, None)
     begin = request_journal.read(None)

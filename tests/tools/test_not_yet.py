@@ -12,7 +12,6 @@ import roost
 from roost.cli.__main__ import COMMANDS
 from roost.config import settings
 from roost.serve.app import ROUTES
-from roost.serve.routes import dlnest_routes
 
 DOCS = Path(__file__).parents[2] / "docs"
 LEGEND = "*not yet*"
@@ -30,12 +29,6 @@ def has_command(name: str) -> bool:
 
 def has_route(*names: str) -> bool:
     return any(name in one.name for name in names for one in ROUTES)
-
-
-def answers(path: str) -> bool:
-    """Whether a route of DLNest does more than refuse."""
-    (found,) = (one for one in dlnest_routes.ROUTES if one.path == path)
-    return found.run is not dlnest_routes._no_analyzer
 
 
 def has_grids() -> bool:
@@ -56,14 +49,7 @@ EXISTS: dict[tuple[str, str], Callable[[], bool]] = {
     ("from-speechain.md", "group_info"): has_tables,
     ("from-speechain.md", "shared_args"): has_grids,
     ("from-speechain.md", "exclu_args"): has_grids,
-    ("from-dlnest.md", "POST /analyze"): lambda: answers("/analyze"),
-    ("from-dlnest.md", "POST /run_exp"): lambda: answers("/run_exp"),
-    ("from-dlnest.md", "GET /get_analyze_output"): lambda: answers("/get_analyze_output"),
-    ("server.md", "/analyze"): lambda: answers("/analyze"),
-    ("server.md", "/run_exp"): lambda: answers("/run_exp"),
-    ("server.md", "/get_analyze_output"): lambda: answers("/get_analyze_output"),
     ("server.md", "roost fork"): lambda: has_route("fork"),
-    ("server.md", "roost analyze"): lambda: has_route("analyze", "analysis"),
     ("server.md", "roost predict"): lambda: has_route("predict"),
 }
 """Whether what a row calls missing exists, by the page and the first name of the row."""
@@ -91,4 +77,3 @@ def test_what_a_page_calls_missing_does_not_exist(row: tuple[str, str]) -> None:
 
 def test_a_probe_finds_what_exists() -> None:
     assert has_setting("early_stopping") and has_command("analyze") and has_route("submit")
-    assert answers("/run_train")

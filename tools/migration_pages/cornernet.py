@@ -31,8 +31,8 @@ function from it. The folder `core/` must be in the project, so that a package h
 `conversion.md` has what each option became, and what has no counterpart.
 
 Arguments of train.py follow the config: `workers=8`, `max_iter=1000`.
-`--weights cache/nnet/NAME/NAME_500000.pkl` puts the weights into the folder as `weights.safetensors`, and the run
-begins with them; a file with pickled objects needs `--trust`, which runs the code that it names.
+`--weights cache/nnet/NAME/NAME_500000.pkl` puts the weights into the folder as `weights.safetensors`, and
+the run begins with them; a file with pickled objects needs `--trust`, which runs the code that it names.
 """
 
 _DIFFERENCES = (

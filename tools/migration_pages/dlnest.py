@@ -15,7 +15,7 @@ from roost.project.dlnest.classes.dataset_base import DatasetBase
 from roost.project.dlnest.classes.life_cycle import LifeCycleBase
 from roost.project.dlnest.classes.project_object import ProjectObject
 from roost.project.dlnest.classes.torch_runner import RunnerBaseTorch
-from roost.serve.routes.dlnest_routes import ROUTES, _no_analyzer
+from roost.serve.routes.dlnest_routes import ROUTES
 from tools.migration_pages.page import Page
 
 _TEXT = """For users of DLNest 0.3: a project of its contract trains here as it is, with `root_config.json`,
@@ -31,6 +31,10 @@ roost run -c root_config.json -f freq_config.json epochs=10 roost.seed=1     # a
 roost continue Saves/NAME                        # also within an epoch, with the same bits
 roost analyze Saves/NAME -s showModel            # AnalyzeScripts/showModel.py
 ```
+
+The verbs are typed as before in `roost simple` (for a server) and `roost local` (without one): see
+[shells](guide/shells.md). Each program of DLNest has its like:
+`python -m roost.compat.dlnest.Run -c root_config.json`.
 
 `roost new mine -t dlnest-mnist` makes a project of this contract, `roost new mine -t dlnest` one without
 data. The imports (`from DLNest.Common.RunnerBaseTorch import RunnerBaseTorch`) are found in a run and in an
@@ -159,29 +163,41 @@ _VERBS = (
         note="without `-c` from the newest that is not damaged, of the branch that was continued last",
     ),
     Option(
-        "analyze -r PKG [-s DIR]",
+        "analyze -r PKG [-c ID] [-s DIR]",
         "",
-        commands=["roost analyze PACKAGE -s SCRIPT"],
-        note="one script, by name or by path",
+        commands=["roost submit analyze PACKAGE", "roost analyze PACKAGE -s SCRIPT"],
+        note="the first queues an analyzer; the second runs one script and ends; `-c -2` is `--untrained`",
     ),
-    Option("runExp TASK SCRIPT", "", commands=["roost analyze PACKAGE -s SCRIPT"]),
+    Option(
+        "runExp TASK SCRIPT",
+        "",
+        commands=["roost analyze TASK -s SCRIPT"],
+        note="TASK is an analyzer, such as `A_3`; in a shell without TASK the one that is watched",
+    ),
     Option("showTask", "", commands=["roost tasks"], note="also those that have ended: `roost tasks --all`"),
     Option("showDevices", "", commands=["roost devices"]),
-    Option("showAN TASK, watch TASK", "", commands=["roost logs PACKAGE -f"]),
-    Option("withdraw", "", note="not needed: Ctrl-C ends `roost logs -f`, not the task"),
+    Option("showAN TASK, watch TASK", "", commands=["roost logs TASK", "roost attach TASK"]),
+    Option("withdraw", "", note="not needed: Ctrl-C ends `roost attach`, not the task"),
     Option(
         "del TASK", "", commands=["roost stop TASK"], note="saves first; `roost kill TASK` ends it at once"
     ),
     Option("changeDevices -d ID…", "", commands=["roost devices --help"], note="by its options"),
-    Option("showDL, clear", "", commands=["roost server --help"], note="the server's journal"),
-    Option("exit", "", note="not needed: nothing ends with a terminal"),
+    Option("showDL, clear", "", commands=["roost simple"], note="the server's journal, also `GET /journal`"),
+    Option("exit", "", note="`roost local` ends its tasks after asking; nothing else ends with a terminal"),
     Option(
         "python -m DLNest.Server",
         "",
         commands=["roost server --port 9999 --detach"],
         note="asks each request for a token, or comes over the user's own socket",
     ),
-    Option("python -m DLNest.Run -c CFG", "", commands=["roost run -c CONFIG"]),
+    Option("python -m DLNest.Client, DLNest.Simple", "", commands=["roost simple"]),
+    Option("python -m DLNest.Local", "", commands=["roost local"]),
+    Option(
+        "python -m DLNest.Run -c CFG",
+        "",
+        commands=["roost run -c CONFIG"],
+        note="`-devices 0 1 -DDP` is `--devices 0,1 -DDP`, and `-devices -1` is `-CPU`",
+    ),
     Option(
         "python -m DLNest.Analyze -r PKG -s FILE",
         "",
@@ -193,8 +209,8 @@ _VERBS = (
 _ROUTE_COMMANDS: Mapping[str, Sequence[str]] = {
     "/run_train": ["roost submit -c CONFIG"],
     "/continue_train": ["roost submit continue PACKAGE"],
-    "/analyze": ["roost analyze PACKAGE -s SCRIPT"],
-    "/run_exp": ["roost analyze PACKAGE -s SCRIPT"],
+    "/analyze": ["roost submit analyze PACKAGE"],
+    "/run_exp": ["roost analyze TASK -s SCRIPT"],
     "/del_task": ["roost stop TASK"],
     "/new_proj": ["roost new DIR -t dlnest"],
     "/change_devices": ["roost devices --help"],
@@ -202,7 +218,7 @@ _ROUTE_COMMANDS: Mapping[str, Sequence[str]] = {
     "/change_delay": ["roost lab --help"],
     "/get_task_info": ["roost tasks"],
     "/get_devices_info": ["roost devices"],
-    "/get_analyze_output": ["roost logs PACKAGE"],
+    "/get_analyze_output": ["roost logs TASK"],
 }
 
 
@@ -215,8 +231,7 @@ def _routes() -> Iterator[Option]:
             f"{route.method} {route.path}",
             "",
             commands=_ROUTE_COMMANDS.get(route.path, ()),
-            note=f"{route.summary.rstrip('.')}{': ' if names else ''}{', '.join(names)}"
-            f"{'; not yet: always an error' if route.run is _no_analyzer else ''}",
+            note=f"{route.summary.rstrip('.')}{': ' if names else ''}{', '.join(names)}",
         )
 
 
@@ -241,8 +256,9 @@ _DIFFERENCES = (
     "plot` and `roost tensorboard`; see [monitoring](guide/monitoring.md#rows-of-a-project-of-dlnest).",
     "`_output.txt` has standard output and standard error of rank 0, other ranks `_output_N.txt`, as "
     "before; of very much output the beginning and the end are kept.",
-    "Task ids are texts such as `01m7ybz8bp` without `T_` or `A_`, of which the beginning suffices; a task "
-    "that has ended stays in the list of `roost tasks --all`, and a failed one has failed.",
+    "Task ids are texts such as `01m7ybz8bp`, of which the beginning suffices; short names such as `T_1` and "
+    "`A_2` count the tasks of the queue, whatever their kind. A task that has ended stays in the list of "
+    "`roost tasks --all`, and a failed one has failed.",
     "A package of the same name is never removed: a second `NOSAVE`, and a second `roost run -sd` of that "
     "description, get a suffix; a task whose name is taken (`use_description` of `/run_train`) is refused.",
     "A package may be moved, copied and continued elsewhere. Absolute paths of code are read in the "

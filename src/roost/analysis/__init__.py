@@ -11,4 +11,6 @@ preconditions: checks before an analysis.
 script: finds, checks and imports a script.
 analysis_folder: the folder of an analysis, and the files that it saves.
 result_values: the return value as JSON and files.
+result_text: the same as lines for a terminal.
+analyzers/: processes that run one script after another.
 """

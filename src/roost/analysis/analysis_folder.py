@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Required, TypedDict
 
+from roost.analysis.analyzers import analyzer_folder
 from roost.base import durable
 from roost.base.errors import ContractError, Refused, UsageError
-from roost.package import package_name, sessions
+from roost.package import numbered_folders, package_name, sessions
 from roost.package.kinds import TaskKind
 from roost.package.package import PackageFolder
 from roost.package.seals.session_seal import FOLDER_SEAL
-from roost.package.session_schema import REQUIRED, Checked, Count, JsonFields, Pid
+from roost.package.session_schema import REQUIRED, Checked, Count, JsonFields, Pid, SessionRecord
 from roost.package.sessions import Session
 
 NAME = "analysis"
@@ -53,6 +55,8 @@ class AnalysisSessionRequest(JsonFields):
     """The id of the requested checkpoint; None: the newest good one."""
     untrained: Checked[bool] = False
     """Whether the model is analyzed as built, without the weights of a checkpoint."""
+    analyzer: Checked[int | None] = None
+    """The number of the analyzer that runs it; None: a process of its own."""
 
 
 def analyses_root(package: PackageFolder, out: Path | str | None) -> Path:
@@ -74,32 +78,19 @@ def analyses_root(package: PackageFolder, out: Path | str | None) -> Path:
 
 def create(root: Path) -> Path:
     """Creates the folder of a new analysis below ``root`` and returns it; its name is its number. Safe with
-    concurrent processes: creating a folder is atomic.
+    concurrent processes.
 
     Raises:
         Refused: The folder cannot be created there.
     """
     try:
-        durable.make_folders(root)
-        number = 0
-        while True:
-            number = max([number, *_numbers(root)]) + 1
-            try:
-                durable.make_folder(root / str(number))
-                return root / str(number)
-            except FileExistsError:
-                continue  # another process has created it first
+        return numbered_folders.create(root)
     except OSError as error:
         raise Refused(
             f"the analysis cannot be stored here: {error.strerror or error}",
             where=root,
             fix="name another folder: -o DIR (in Python: out=DIR)",
         ) from error
-
-
-def _numbers(root: Path) -> list[int]:
-    with os.scandir(root) as entries:
-        return sorted(int(entry.name) for entry in entries if entry.name.isdecimal())
 
 
 def write_request(folder: Path, request: Mapping[str, Any]) -> None:
@@ -111,14 +102,36 @@ def write_request(folder: Path, request: Mapping[str, Any]) -> None:
 
 def read(folder: Path) -> Session:
     """Reads an analysis as a session: its request and its session record."""
-    return sessions.read(folder / REQUEST, folder / RECORD, number=int(folder.name))
+    found = sessions.read(folder / REQUEST, folder / RECORD, number=int(folder.name))
+    analyzer = found.request.get("analyzer")
+    if type(analyzer) is not int or found.record is not None or found.damage is not None:
+        return found
+    return replace(found, record=_waiting_call(folder, analyzer, is_asked=found.is_live))
+
+
+def _waiting_call(folder: Path, analyzer: int, *, is_asked: bool) -> SessionRecord:
+    """Returns the record of a call that an analyzer has not begun. The process that has asked for it may be
+    gone: the analyzer does not depend on it.
+
+    Args:
+        folder: The folder of the analysis.
+        analyzer: The number of the analyzer.
+        is_asked: Whether the process that asks for it exists: it adds the call to the inbox last.
+    """
+    home = folder.parent.parent / analyzer_folder.NAME / str(analyzer)
+    newest = analyzer_folder.newest_session(home)
+    if newest is not None and not newest.is_live:
+        return SessionRecord(state="crashed", error="its analyzer ended before the script began")
+    if is_asked or analyzer_folder.inbox(home).is_queued(int(folder.name)):
+        return SessionRecord(state="starting")
+    return SessionRecord(state="crashed", error="the process that asked for it was killed")
 
 
 def read_all(root: Path) -> list[Session]:
     """Returns all analyses below ``root`` with a request.json, oldest first."""
-    if not root.is_dir():
-        return []
-    return [read(root / str(n)) for n in _numbers(root) if (root / str(n) / REQUEST).is_file()]
+    return [
+        read(root / str(n)) for n in numbered_folders.numbers(root) if (root / str(n) / REQUEST).is_file()
+    ]
 
 
 def script_folder(folder: Path) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import time
 from collections.abc import Callable, Mapping
@@ -65,6 +66,45 @@ def run_analysis(
         RoostError: The package cannot be loaded.
         BaseException: Any error of the project's code or the function; it is in result.json as well.
     """
+    load = functools.partial(load_package, package, request)
+    return _run(package, place, request, script=script, function=function, load=load, is_last=True)
+
+
+def run_loaded(
+    session: AnalyzedPackage,
+    place: Path,
+    request: AnalysisRequest,
+    *,
+    script: Mapping[str, Any],
+    function: Callable[[], AnalysisFunction],
+) -> Any:
+    """Analyzes a package that is loaded already, and stays so: as `run_analysis`.
+
+    Args:
+        session: The loaded package (`load_package`).
+        place: The folder of this analysis.
+        request: What was loaded.
+        script: As for `run_analysis`.
+        function: As for `run_analysis`.
+
+    Raises:
+        BaseException: Any error of the function; it is in result.json as well.
+    """
+    return _run(
+        session.package, place, request, script=script, function=function, load=lambda: session, is_last=False
+    )
+
+
+def _run(
+    package: PackageFolder,
+    place: Path,
+    request: AnalysisRequest,
+    *,
+    script: Mapping[str, Any],
+    function: Callable[[], AnalysisFunction],
+    load: Callable[[], AnalyzedPackage],
+    is_last: bool,
+) -> Any:
     began = time.monotonic()
     files = SavedFiles(place)
     session: AnalyzedPackage | None = None
@@ -81,13 +121,15 @@ def run_analysis(
         )
 
     try:
-        session = _load(package, request, files)
+        session = load()
         try:
             analyze = function()
+            session._begin(files)
             seeding.seed_all(seeding.mix(session._seed, "analysis"))
             value = analyze(session)
         finally:
-            session._end()
+            if is_last:
+                session._end()
     except BaseException as error:
         _add_project_note(error, Path(request.project or package.project))
         with contextlib.suppress(OSError):  # a full disk must not hide the error
@@ -97,17 +139,31 @@ def run_analysis(
     return value
 
 
-def _load(package: PackageFolder, request: AnalysisRequest, files: SavedFiles) -> AnalyzedPackage:
-    """Loads the package according to its kind, and prints notes."""
+def load_package(
+    package: PackageFolder, request: AnalysisRequest, *, before: AnalyzedPackage | None = None
+) -> AnalyzedPackage:
+    """Loads a package according to its kind, and prints notes. The working folder must be the package.
+
+    Args:
+        package: The package.
+        request: What to load.
+        before: The same package with another checkpoint; its data are used again, if the kind of the package
+            allows that.
+
+    Raises:
+        RoostError: The package cannot be loaded.
+        BaseException: Any error of the project's code.
+    """
     if PackageKind.of(package.request) is PackageKind.DLNEST:
         given = request._asdict()
         del given["project"]  # nothing of such a package refers to it
         trained = load_trained(package, **given)
         _print(trained.notes)
-        return ProjectAnalysis(package, trained, files)
-    loaded = load_experiment(package, **request._asdict())
+        return ProjectAnalysis(package, trained)
+    kept = before._loaded if isinstance(before, AnalysisSession) else None
+    loaded = load_experiment(package, **request._asdict(), before=kept)
     _print(loaded.notes)
-    return AnalysisSession(package, loaded, files)
+    return AnalysisSession(package, loaded)
 
 
 def _print(notes: list[str]) -> None:

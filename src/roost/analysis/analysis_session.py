@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -33,17 +34,25 @@ class AnalyzedPackage:
     def __init__(
         self,
         package: PackageFolder,
-        files: SavedFiles,
         *,
         checkpoint: Manifest | None,
         device: torch.device,
         seed: int,
     ) -> None:
         self.package, self.checkpoint, self.device = package, checkpoint, device
-        self._files, self._seed = files, seed
+        self._seed = seed
+        self._files: SavedFiles
+
+    def _begin(self, files: SavedFiles) -> None:
+        """Called before each script. What an earlier one has stored in this object stays.
+
+        Args:
+            files: The folder of this analysis.
+        """
+        self._files = files
 
     def _end(self) -> None:
-        """Called after the script."""
+        """Called after the last script."""
 
     def save(self, name: str, media: Any) -> Path:
         """Stores a figure, text or array in the folder of this analysis and returns its path.
@@ -98,11 +107,10 @@ class AnalysisSession(AnalyzedPackage):
         device: The device of the runner.
     """
 
-    def __init__(self, package: PackageFolder, loaded: LoadedExperiment, files: SavedFiles) -> None:
+    def __init__(self, package: PackageFolder, loaded: LoadedExperiment) -> None:
         assert loaded.dataset is not None and loaded.data is not None
         super().__init__(
             package,
-            files,
             checkpoint=loaded.checkpoint,
             device=loaded.runner.device,
             seed=loaded.settings.seed,
@@ -112,9 +120,18 @@ class AnalysisSession(AnalyzedPackage):
         self.model: Runner = loaded.runner
         self.dataset: Dataset = loaded.dataset
         self.data: Data = loaded.data
-        columns = package.records()
-        self.log: Mapping[str, tuple[list[int], list[float]]] = {**columns.series, **columns.stats}
-        self._settings = loaded.settings
+        self._loaded = loaded
+
+    @functools.cached_property
+    def log(self) -> Mapping[str, tuple[list[int], list[float]]]:
+        """What the run has recorded up to the first access by this script."""
+        columns = self.package.records()
+        return {**columns.series, **columns.stats}
+
+    def _begin(self, files: SavedFiles) -> None:
+        super()._begin(files)
+        self.__dict__.pop("log", None)  # the training may have gone on since
+        self.runner.eval().zero_grad()
 
     def batches(self, split: str = "valid") -> Iterator[Any]:
         """Returns the batches of a split as in an evaluation: in the order of the set, each sample once, with
@@ -131,5 +148,5 @@ class AnalysisSession(AnalyzedPackage):
         if split not in sets:
             fix = f"{did_you_mean(split, sets)}name one of: {', '.join(sets)}"
             raise NotFound("there is no such set", setting="batches(split)", received=split, fix=fix)
-        loader = data_loaders.evaluation_loader(self.data, self._settings, split, device=self.device)
+        loader = data_loaders.evaluation_loader(self.data, self._loaded.settings, split, device=self.device)
         return (self.runner.to_device(batch.value) for batch in loader.once() if batch.num_samples)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from roost.base import safe_read
 from roost.base.errors import CheckpointError, NotFound, Refused, UsageError
-from roost.package.checkpoints import checkpoint
+from roost.package.checkpoints import checkpoint, pruning
 from roost.package.dlnest import original_folder
 from roost.package.dlnest.original_package import OriginalPackage
 from roost.package.kinds import PackageKind
@@ -128,6 +128,7 @@ def check_checkpoints(
         UsageError: Both ``id`` and ``untrained`` are given.
         NotFound: There is no such checkpoint.
         CheckpointError: No checkpoint was written by roost.
+        Refused: A pruning has removed all checkpoints.
     """
     if untrained:
         if id is not None:
@@ -157,6 +158,8 @@ def check_checkpoints(
 
 def _no_checkpoint_error(package: PackageFolder, fix: str) -> None:
     damaged = checkpoint.set_aside_names(package.checkpoints) if package.checkpoints.is_dir() else []
+    if not damaged:
+        pruning.require_training_state(package, None)  # raises if they were removed
     why = f"all were damaged ({', '.join(damaged)})" if damaged else "it has saved nothing yet"
     if not package.checkpoints.is_dir():
         why, fix = "its folder Checkpoints is missing", f"take it from a copy of the package, or {fix}"

@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 
-from roost.analysis.analysis_folder import SavedFiles
 from roost.analysis.analysis_session import AnalyzedPackage
 from roost.package.package import PackageFolder
 from roost.project.dlnest.trained_project import TrainedProject
@@ -36,11 +35,10 @@ class ProjectAnalysis(AnalyzedPackage):
         device: The device of the runner.
     """
 
-    def __init__(self, package: PackageFolder, loaded: TrainedProject, files: SavedFiles) -> None:
+    def __init__(self, package: PackageFolder, loaded: TrainedProject) -> None:
         project = loaded.project
         super().__init__(
             package,
-            files,
             checkpoint=loaded.checkpoint,
             device=torch.device(project.device),
             seed=project.settings.seed,

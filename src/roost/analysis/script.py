@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.machinery
 import importlib.util
+import linecache
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePath
@@ -165,6 +166,9 @@ def load(source: Path, path: Path, package: Path) -> Callable[[Any], Any]:
     _add_to_path(str(path.parent), package)
     loader = _CopyLoader(MODULE, str(path))
     loader.copy = source
+    text = loader.get_source(MODULE) or ""
+    # Tracebacks show the lines that ran, also after an edit; the entry has no time, so it is never checked.
+    linecache.cache[str(path)] = (len(text), None, text.splitlines(keepends=True), str(path))
     spec = importlib.util.spec_from_file_location(MODULE, path, loader=loader)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)

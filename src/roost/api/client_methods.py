@@ -17,11 +17,19 @@ from roost.api.api_call import (
     stream_request,
 )
 from roost.base.strategy import StrategyName
+from roost.operations.analyzers.script_call import (
+    CallRow,
+    CheckpointSwitch,
+    ScriptCall,
+    ScriptEntry,
+    ScriptInterrupt,
+)
 from roost.operations.comparing.comparison import PackageComparison
 from roost.operations.curves.curve import RecordedCurves
 from roost.operations.devices.device_history import DEFAULT_SINCE, MachineHistory
 from roost.operations.devices.devices import DeviceList as Cards
 from roost.operations.lab import LabStatus
+from roost.operations.live_lab.lab_change import LabChange
 from roost.operations.notices import Notices
 from roost.operations.queue.why import TaskExplanation
 from roost.operations.reading.show import CheckpointDetails, PackageDetails
@@ -31,7 +39,9 @@ from roost.operations.responses import (
     DrainedCards,
     Event,
     FileEntry,
+    JournalPage,
     LeaseEntry,
+    ListedRun,
     LogPage,
     LogPiece,
     ProjectResponse,
@@ -152,9 +162,35 @@ class ClientMethods:
         return get("/events", list[Event], cursor=cursor)
 
     @stream
+    def follow_lab(self, *, cursor: str = "", metrics: Sequence[str] = ()) -> StreamRequest[list[LabChange]]:
+        """Yields the live state of the lab, and its changes as they happen:
+        `roost.operations.live_lab.lab_state.LabState` applies them. Each piece whose kind is ``snapshot``
+        begins anew.
+
+        Args:
+            cursor: Of the last piece received; empty: the whole state comes first.
+            metrics: Patterns of the metrics to follow, as ``valid/*``; none: all.
+        """
+        return stream_request("/lab/follow", list[LabChange], cursor=cursor, metrics=metrics)
+
+    @stream
     def follow_events(self, *, cursor: str = "0") -> StreamRequest[Event]:
         """Yields the lab's events as they happen."""
         return stream_request("/events/follow", Event, cursor=cursor)
+
+    @operation
+    def journal(self, *, offset: int | None = None) -> ApiRequest[JournalPage]:
+        """Returns what the server was asked for, a line for each operation.
+
+        Args:
+            offset: The offset of an earlier answer: only the lines after it; None: the newest lines.
+        """
+        return get("/journal", JournalPage, offset=offset)
+
+    @operation
+    def clear_journal(self) -> ApiRequest[JournalPage]:
+        """Lets the journal begin anew, for everybody."""
+        return post("/journal/clear", JournalPage)
 
     @operation
     def notices(self) -> ApiRequest[Notices]:
@@ -189,6 +225,8 @@ class ClientMethods:
         overrides: Sequence[str] = (),
         description: str | None = None,
         name: str | None = None,
+        no_save: bool = False,
+        use_description: bool = False,
         **resources: Unpack[ResourceArguments],
     ) -> ApiRequest[SubmitResponse]:
         """Queues a training or a sweep.
@@ -201,12 +239,14 @@ class ClientMethods:
             overrides: Settings as typed after ``roost submit CONFIG``.
             description: A few words about the run.
             name: The name of the package.
+            no_save: Names the package NOSAVE, with a suffix if there is one; wins over ``use_description``.
+            use_description: Names the package by the description, with a suffix if there is one.
             **resources: `ResourceArguments`.
         """
         return post(
             "/runs", SubmitResponse, config=self._path(config), project=project and self._path(project),
             tuning=tuning and self._path(tuning), overrides=overrides, description=description, name=name,
-            **resources,
+            no_save=no_save, use_description=use_description, **resources,
         )  # fmt: skip
 
     @operation
@@ -232,6 +272,15 @@ class ClientMethods:
             "/commands", SubmitResponse, command=command, folder=self._path(folder), description=description,
             name=name, **resources,
         )  # fmt: skip
+
+    @operation
+    def open_run(self, package: Path | str) -> ApiRequest[ListedRun]:
+        """Returns the run of a package, whose folder the server shows from now on.
+
+        Args:
+            package: The path of the package, absolute for a client with a URL; or a task.
+        """
+        return post("/runs/open", ListedRun, package=str(package))
 
     @operation
     def show_run(self, run: str) -> ApiRequest[PackageDetails]:
@@ -265,6 +314,65 @@ class ClientMethods:
         return post(
             f"/runs/{path_segment(run)}/continue", SubmitResponse, checkpoint=checkpoint, overrides=overrides,
             description=description, force=force, trust=trust, **resources,
+        )  # fmt: skip
+
+    @operation
+    def predict(
+        self,
+        run: str,
+        source: str,
+        *,
+        checkpoint: int | Literal["last", "best"] | None = None,
+        averaged: str | None = None,
+        batch_size: int | None = None,
+        num_workers: int | None = None,
+        limit: int | None = None,
+        **resources: Unpack[ResourceArguments],
+    ) -> ApiRequest[SubmitResponse]:
+        """Queues a prediction of a run.
+
+        Args:
+            run: The id of the run.
+            source: The name of a set, or the absolute path of data for the project's Dataset.
+            checkpoint: An id, ``best`` or ``last``; None: ``last``.
+            averaged: The name of an average whose weights are used.
+            batch_size: Samples per batch; None: as in the settings.
+            num_workers: Loader workers; None: as in the settings.
+            limit: Only so many samples; None: all.
+            **resources: `ResourceArguments`.
+        """
+        return post(
+            f"/runs/{path_segment(run)}/predict", SubmitResponse, source=source, checkpoint=checkpoint,
+            averaged=averaged, batch_size=batch_size, num_workers=num_workers, limit=limit, **resources,
+        )  # fmt: skip
+
+    @operation
+    def analyze(
+        self,
+        run: str,
+        *,
+        checkpoint: int | Literal["last", "best"] | None = None,
+        untrained: bool = False,
+        trust: bool = False,
+        scripts: Path | str | None = None,
+        project: Path | str | None = None,
+        **resources: Unpack[ResourceArguments],
+    ) -> ApiRequest[SubmitResponse]:
+        """Queues an analyzer, a task that loads a run once and then runs scripts on it.
+
+        Args:
+            run: The id of the run.
+            checkpoint: An id, ``best`` or ``last``; None: ``last``.
+            untrained: Uses the weights as the Runner builds them.
+            trust: Reads pickles of its checkpoint that are not signed with your key.
+            scripts: The path of a further script, or folder of scripts, that it may run, as for `submit`.
+            project: The path of the project's folder now, if it was moved.
+            **resources: `ResourceArguments`.
+        """
+        return post(
+            f"/runs/{path_segment(run)}/analyze", SubmitResponse, checkpoint=checkpoint, untrained=untrained,
+            trust=trust, scripts=scripts and self._path(scripts), project=project and self._path(project),
+            **resources,
         )  # fmt: skip
 
     @operation
@@ -430,3 +538,47 @@ class ClientMethods:
     def set_priority(self, task: str, priority: int) -> ApiRequest[AcceptedTasks]:
         """Changes the priority of a task; higher starts first."""
         return post(f"/tasks/{path_segment(task)}/priority", AcceptedTasks, priority=priority)
+
+    # --- analyzers, given by the id of the task, a prefix of one, its label or its name
+
+    @operation
+    def run_script(self, task: str, script: str) -> ApiRequest[ScriptCall]:
+        """Requests an analyzer to run a script after those that were requested before.
+
+        Args:
+            task: The analyzer.
+            script: The name of a script, or its absolute path, in one of the folders of the analyzer.
+        """
+        return post(f"/analyzers/{path_segment(task)}/run", ScriptCall, script=script)
+
+    @operation
+    def interrupt_script(self, task: str) -> ApiRequest[ScriptInterrupt]:
+        """Interrupts the script of an analyzer, which lives on."""
+        return post(f"/analyzers/{path_segment(task)}/interrupt", ScriptInterrupt)
+
+    @operation
+    def switch_checkpoint(
+        self, task: str, checkpoint: int | Literal["last", "best", "untrained"]
+    ) -> ApiRequest[CheckpointSwitch]:
+        """Loads another checkpoint into an analyzer, after the scripts that were requested before."""
+        return post(f"/analyzers/{path_segment(task)}/checkpoint", CheckpointSwitch, checkpoint=checkpoint)
+
+    @operation
+    def list_scripts(self, task: str) -> ApiRequest[list[ScriptEntry]]:
+        """Returns the scripts that an analyzer may run."""
+        return get(f"/analyzers/{path_segment(task)}/scripts", list[ScriptEntry])
+
+    @operation
+    def list_calls(self, task: str) -> ApiRequest[list[CallRow]]:
+        """Returns the scripts that an analyzer has run, runs, or will run, oldest first."""
+        return get(f"/analyzers/{path_segment(task)}/calls", list[CallRow])
+
+    @operation
+    def read_output(self, task: str, *, offset: int = 0, limit: int = 1 << 16) -> ApiRequest[LogPage]:
+        """Returns the output of an analyzer from an offset, at most ``limit`` bytes."""
+        return get(f"/analyzers/{path_segment(task)}/output", LogPage, offset=offset, limit=limit)
+
+    @stream
+    def follow_output(self, task: str, *, cursor: str = "0") -> StreamRequest[LogPiece]:
+        """Yields the output of an analyzer as it is printed, until its task ends."""
+        return stream_request(f"/analyzers/{path_segment(task)}/output/follow", LogPiece, cursor=cursor)

@@ -32,6 +32,7 @@ class ResumedStream(Generic[T]):
 
     def __init__(self, request: StreamRequest[T], patience_seconds: float) -> None:
         self._request, self._patience = request, patience_seconds
+        self._decoder = msgspec.json.Decoder(request.data)
         self._cursor: str | None = None
         self._rest, self._fields = b"", dict[str, bytes]()
         self._pause = _SHORTEST_SECONDS
@@ -105,7 +106,7 @@ class ResumedStream(Generic[T]):
 
     def _piece(self, fields: dict[str, bytes]) -> StreamEvent[T]:
         try:
-            data = msgspec.json.decode(fields.get("data", b""), type=self._request.data)
+            data = self._decoder.decode(fields.get("data", b""))
         except ValueError as error:
             raise RoostError(f"this version of roost cannot decode the stream: {error}") from None
         cursor = fields.get("id", b"").decode("ascii", "replace")

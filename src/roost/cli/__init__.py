@@ -6,6 +6,7 @@ options: options that several commands share
 __main__: the program: the list of commands, errors and exit codes
 other_tools: commands, options and scripts of other tools, and what to type here
 live_run: follows a running session, and handles Ctrl-C
+live_call: follows a script in an analyzer
 plain_output: the screen of a followed session in a pipe or file
 progress_bar: the screen of a followed session on a terminal
 count_line: the line of progress of work on many things
@@ -14,7 +15,7 @@ device_history_view: draws what cards and host did, for `roost devices --history
 package_view: text of `roost show`
 comparison_view: text of `roost compare`
 data_view: text of `roost show --data`
-analysis_value: text of the value of `roost analyze`
 confirmation: the question before something is removed
+queued_readers: the forms `roost submit analyze` and `roost submit predict`
 task_changes: `hold`, `release` and `priority`
 """

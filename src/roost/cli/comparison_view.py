@@ -246,7 +246,7 @@ class _View:
             lines.append(f"all are forks of {found.common_parent.package}, with the same past up to step "
                          f"{found.common_parent.step}")  # fmt: skip
         if found.sweep is not None:
-            lines.append(f"all are of the sweep {found.sweep}")
+            lines.append(f"all are of the sweep {found.sweep_name or found.sweep}")
         if found.only_seed:
             lines.append("they differ only in their seed")
         elif found.same_settings and self._compared.code.is_same:

@@ -146,19 +146,22 @@ def watch(
     running: RunningSession, answer: InterruptAnswer, first_line: str, notes: Iterable[str] = ()
 ) -> int:
     """Shows a session until it ends; returns its exit code, 0 after detaching."""
-    shown = terminal.format_path(running.package)
+    place = running.output.parent if running.only_reads else running.package
+    shown = terminal.format_path(place)
     with _InterruptCounter() as pressed:  # before the line that announces Ctrl-C
         terminal.print_status(f"{shown}: {first_line.format(running.number)}")
         for note in notes:
             terminal.print_status(note)
         ended = _watch(running, _screen(running), answer, pressed)
     if ended is None:
-        again = terminal.quote_path(running.package)
+        again = terminal.quote_path(place)
         terminal.print_status(f"detached; the run continues. To watch it again: roost attach {again}")
         return 0
-    _report_end(
-        PackageFolder.open(running.package), ended, terminal.quote_path(running.package), running.output
-    )
+    if running.only_reads:
+        _report_reader_end(ended, running.output)
+    else:
+        shown = terminal.quote_path(running.package)
+        _report_end(PackageFolder.open(running.package), ended, shown, running.output)
     code = ended.recorded.exit_code
     return code if isinstance(code, int) else 1
 
@@ -247,7 +250,7 @@ def detach_or_stop(running: RunningSession, screen: Screen, number: int) -> bool
 def _screen(running: RunningSession) -> Screen:
     session = running.session()
     has_terminal = bool(session.request.terminal)  # the run uses it itself, for pdb
-    if has_terminal or not terminal.can_draw(sys.stderr):
+    if has_terminal or running.only_reads or not terminal.can_draw(sys.stderr):
         return PlainScreen()
     from roost.cli.progress_bar import BarScreen  # imports rich, 45 ms
 
@@ -275,6 +278,16 @@ def output_shows_error(output: Path, error: str | None) -> bool:
             return first[:_ERROR_START_CHARACTERS].encode() in file.read()
     except OSError:
         return False
+
+
+def _report_reader_end(session: Session, output: Path) -> None:
+    """Reports the end of a task that only reads a package."""
+    state = (
+        f"{terminal.format_state(session.state)} after {terminal.format_duration(session.recorded.seconds)}"
+    )
+    if session.state in ("failed", "crashed") and not output_shows_error(output, session.error):
+        state += f": {terminal.escape_text(session.error or 'no reason is known')}"
+    terminal.print_status(f"{state}; {terminal.format_path(output.parent)}")
 
 
 def _report_end(package: PackageFolder, session: Session, shown: str, output: Path) -> None:

@@ -1,4 +1,4 @@
 """Programs written for other tools, run without changes.
 
-dlnest: scripts that import DLNest
+dlnest: scripts that import DLNest, and its own command lines
 """

@@ -92,7 +92,7 @@ class ResourceRequest(Struct, frozen=True, kw_only=True, gc=False, cache_hash=Tr
     """The number of cards; 0 for a task on the CPU."""
     cores: int | None = None
     """CPU cores that the task has alone; None: it shares the cores that no task has alone, and counts as one
-    core if it has no cards."""
+    core if it has no cards; 0: it shares them and counts as none."""
     host_memory_mb: int | None = None
     """Memory of the machine that its processes may use together; None: no limit, and none is kept for it."""
     memory_mb: int | None = None

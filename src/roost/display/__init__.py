@@ -5,5 +5,8 @@ In reading order:
 
 terminal: output to stdout and stderr, escaping, colours, the width of text
 table: tables
+task_table: the table of tasks
+device_table: the table of devices
+task_explanation: why a task waits, or how it ended
 terminal_plots: plots as text
 """

@@ -13,6 +13,8 @@ from roost.display.terminal import STYLED_CELL, cell_width, crop, escape_name, s
 
 _GAP = "  "
 """Between two columns."""
+_MIN_NAME = 20
+"""Characters of the names in the first column of a narrow table."""
 
 
 class TableColumn(NamedTuple):
@@ -43,6 +45,18 @@ def terminal_width() -> int | None:
     """Returns the characters of a line of the terminal that is stdout; None for another stdout, where tables
     are as wide as they need."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def fit_table(
+    header: Sequence[str], rows: Iterable[Sequence[str]], *, left_out: Sequence[str] = ()
+) -> list[str]:
+    """Returns the lines of a table for stdout: on a terminal that is too narrow, columns are left out in the
+    given order, and the names in the first column lose their middle."""
+    cells = list(zip(*rows, strict=True)) or [()] * len(header)
+    columns = [TableColumn(name, one) for name, one in zip(header, cells, strict=True)]
+    columns[0] = columns[0]._replace(min_width=_MIN_NAME, shortened="middle")
+    narrowing = [Narrowing(_MIN_NAME, [(name,) for name in left_out])]
+    return format_columns(columns, terminal_width(), narrowing=narrowing)
 
 
 def format_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

@@ -13,7 +13,6 @@ import re
 import shlex
 import shutil
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, Self
@@ -22,6 +21,7 @@ import click
 
 from roost.base.text import terminal_text
 from roost.base.text.durations import format_duration as format_duration
+from roost.base.text.timestamps import format_time as format_time
 
 _COLOUR_SEQUENCE = re.compile(r"\x1b\[[0-9;:]*m")
 _MAX_COLOUR_CHARACTERS = 24
@@ -148,7 +148,8 @@ def escape_line(text: str) -> str:
 def format_state(name: str, text: str | None = None) -> str:
     """Returns the name of a state, or another text about it, in its colour; `click.echo` removes the colour
     where none is allowed."""
-    return click.style(name if text is None else text, fg=_STATE_COLOURS.get(name))
+    shown, colour = name if text is None else text, _STATE_COLOURS.get(name)
+    return shown if colour is None else click.style(shown, fg=colour)  # never a style without a beginning
 
 
 def format_position(checkpoint: Mapping[str, Any]) -> str:
@@ -226,11 +227,6 @@ def crop(text: str, width: int) -> str:
     while text and cell_width(text) > width:
         text = text[: max(0, min(len(text) - 1, width))]
     return text
-
-
-def format_time(seconds: float | None) -> str:
-    """Returns a Unix time as local date and time; empty for None."""
-    return "" if seconds is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
 
 
 def format_path(path: Path) -> str:

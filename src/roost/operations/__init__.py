@@ -5,6 +5,7 @@ lifecycle: to create, run, continue, fork, stop and debug packages
 converting: to convert the configs of other trainers
 sessions: how operations start sessions and workers, and follow them
 queue: to submit tasks, list them, explain them and change them
+live_lab: the live state of the lab, as changes and as a view-model
 devices: the cards of this machine and leases on them
 listing: to list, search and group packages
 reading: to show and verify packages

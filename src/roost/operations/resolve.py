@@ -12,11 +12,13 @@ from roost.base.text.word_list import join_names
 from roost.lab.queue import database
 from roost.lab.queue.queue_store import QueueStore
 from roost.lab.queue.task import ENDED, Task
+from roost.package import session_folder
 from roost.package.dlnest import original_folder
+from roost.package.session_folder import SessionFolder
 
 RUNS_FOLDER = "runs"
 """The folder of packages, below the current folder, in which commands look for a name."""
-_MAX_LISTED = 20
+_MAX_LISTED = 4
 _EMPTY_QUEUE_FIX = "`roost submit` queues one, `roost ls` lists packages"
 
 
@@ -28,9 +30,17 @@ def has_queue() -> bool:
 def is_package(text: str | Path) -> bool:
     """Whether the text is the path of a package. A path has priority over the names and ids of tasks."""
     try:
-        return (Path(text).expanduser() / "request.json").is_file()
+        is_begun = (Path(text).expanduser() / "request.json").is_file()
     except (OSError, RuntimeError, ValueError):  # not a path
         return False
+    return is_begun and _session_folder_at(text) is None
+
+
+def _session_folder_at(text: str | Path) -> SessionFolder | None:
+    try:
+        return session_folder.find_at(Path(text).expanduser())
+    except RuntimeError:  # an unknown user after ~
+        return None
 
 
 def find_in_runs(text: str | Path) -> Path | None:
@@ -41,8 +51,8 @@ def find_in_runs(text: str | Path) -> Path | None:
 
 
 def find_tasks(text: str) -> list[Task]:
-    """Returns the tasks named by an id, the beginning of one, a name, or the path of a package: one task, or
-    all of a sweep.
+    """Returns the tasks named by an id, a label, the beginning of an id, a name, or the path of a package or
+    session folder: one task, or all of a sweep.
 
     Raises:
         NotFound: There is none.
@@ -60,35 +70,36 @@ def find_tasks(text: str) -> list[Task]:
             raise
 
 
-def unfinished_task(package: Path) -> Task | None:
-    """Returns the task of a package that has not ended; None if there is none.
+def unfinished_task(folder: Path) -> Task | None:
+    """Returns the task of a package or session folder that has not ended; None if there is none.
 
     Raises:
         UsageError: There are several.
         Refused: The queue cannot be opened.
     """
-    found = unfinished_tasks(package)
+    found = unfinished_tasks(folder)
     if len(found) > 1:
         what = (
             f"{len(found)} of its tasks have not ended: {join_names([one.id for one in found], _MAX_LISTED)}"
         )
-        raise UsageError(what, received=str(package), fix="give the id of one of them")
+        raise UsageError(what, received=str(folder), fix="give the id of one of them")
     return found[0] if found else None
 
 
-def unfinished_tasks(package: Path) -> list[Task]:
-    """Returns the tasks of a package that have not ended. The path may be any path of the package.
+def unfinished_tasks(folder: Path) -> list[Task]:
+    """Returns the tasks of a package or session folder that have not ended, but for tasks that only read the
+    package: these have session folders of their own. The path may be any path of the folder.
 
     Raises:
         Refused: The queue cannot be opened.
     """
     # Most packages never had a task: for these the queue is not opened, so a damaged queue does no harm.
-    ids = [path.stem.removeprefix("task-") for path in (package / "sessions").glob("task-*.json")]
+    ids = [path.stem.removeprefix("task-") for path in (folder / "sessions").glob("task-*.json")]
     if not ids or not has_queue():
         return []
     with QueueStore.open() as store:
         unfinished = [store.task(id) for id, state in store.states(ids).items() if state not in ENDED]
-    return [task for task in unfinished if _is_same_folder(Path(task.package), package)]
+    return [task for task in unfinished if _is_same_folder(task.folder, folder)]
 
 
 def find_package(text: str | Path) -> Path:
@@ -118,9 +129,38 @@ def find_package(text: str | Path) -> Path:
     return Path(task.package)
 
 
+def find_session_folder(text: str | Path) -> SessionFolder:
+    """Returns the session folder that a text names: of a task that only reads a package its own; else the
+    package, as `find_package` finds it.
+
+    Raises:
+        NotFound, UsageError, Refused: As `find_package`.
+    """
+    if (folder := _session_folder_at(text)) is not None:
+        return folder
+    if not is_package(text) and find_in_runs(text) is None and (task := find_reading_task(text)) is not None:
+        return session_folder.open_folder(task.folder, Path(task.package))
+    package = find_package(text)
+    return SessionFolder(package, package)
+
+
+def find_reading_task(text: str | Path) -> Task | None:
+    """Returns the task that a text names if it only reads its package, as an analyzer does; else None.
+
+    Raises:
+        UsageError: The text is ambiguous.
+        Refused: The queue cannot be opened.
+    """
+    try:
+        task, *_ = find_tasks(str(text))
+    except NotFound:
+        return None
+    return None if task.traits.locks_package else task
+
+
 def is_removed(task: Task) -> bool:
-    """Whether the package of a task does not exist any more."""
-    return task.state in ENDED and not os.path.lexists(task.package)
+    """Whether the package of a task, or its session folder, does not exist any more."""
+    return task.state in ENDED and not os.path.lexists(task.folder)
 
 
 def _require_no_package(text: str) -> None:

@@ -80,6 +80,8 @@ class QueuedTask(msgspec.Struct, frozen=True):
     run: str
     name: str
     path: str
+    label: str = ""
+    """The short name, such as ``P_15``."""
 
 
 class SubmitResponse(msgspec.Struct, frozen=True):
@@ -147,6 +149,14 @@ class TaskPage(msgspec.Struct, frozen=True):
     tasks: list[TaskRow]
     left_out: int = 0
     """The number of ended tasks that are on no page; ``all=true`` includes them."""
+
+
+class JournalPage(msgspec.Struct, frozen=True):
+    """A part of the journal of the server: a line for each operation that it was asked for."""
+
+    offset: int
+    """The offset of the next part."""
+    lines: list[str]
 
 
 class AcceptedTasks(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -4,7 +4,9 @@ In reading order:
 
 - package_name: names of package folders
 - kinds: the kinds of packages and of tasks
-- package: the folder of one run, and its lock
+- numbered_folders: folders with the next number
+- session_folder: the lock, sessions and output of a task
+- package: the folder of one run
 - package_draft: a checked package before its creation
 - dlnest: packages of DLNest's contract
 - project_preflight: checks of a project without importing its code

@@ -1,4 +1,5 @@
-"""Package kinds and task kinds: the words that request files hold, and what each of them implies."""
+"""Package kinds and task kinds: the words that request files hold, and what each of them implies; and the
+kinds of which the lab queues tasks."""
 
 # Standard library only
 
@@ -6,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 
 class PackageKind(StrEnum):
@@ -88,3 +89,47 @@ class TaskKind(StrEnum):
 
 _FORMER_WORDS = {"analysis": TaskKind.ANALYZE, "prediction": TaskKind.PREDICT}
 """The words of older packages."""
+
+
+class KindTraits(NamedTuple):
+    """What a task of the lab does with its package, by its kind."""
+
+    letter: str
+    """The letter of its labels."""
+    noun: str
+    """The kind for people."""
+    folder: str | None = None
+    """The folder of the package that has a session folder for each such task; None: the package itself is the
+    session folder."""
+    is_interactive: bool = False
+    """Whether the task mostly waits for its user: without a request for cores it counts as none, and a time
+    without output is no stall."""
+
+    @property
+    def locks_package(self) -> bool:
+        """Whether the task takes the package's lock and a number in ``sessions/``, so that a package has one
+        such session at a time. The others only read the package."""
+        return self.folder is None
+
+
+TASK_KINDS: Mapping[TaskKind, KindTraits] = {
+    TaskKind.TRAIN: KindTraits("T", "training"),
+    TaskKind.COMMAND: KindTraits("C", "command"),
+    TaskKind.ANALYZE: KindTraits("A", "analyzer", "analyzers", is_interactive=True),
+    TaskKind.PREDICT: KindTraits("P", "prediction", "predictions"),
+}
+"""The kinds of which the lab queues tasks. All that the queue, the executors, the routes and the shells know
+of a kind is here."""
+
+
+def traits_of(kind: str) -> KindTraits:
+    """Returns the traits of a task's kind. Raises ValueError for a kind that the lab does not queue."""
+    try:
+        return TASK_KINDS[TaskKind(kind)]
+    except KeyError:
+        raise ValueError(f"no task of the lab is of the kind {kind!r}") from None
+
+
+def task_label(kind: str, seq: int) -> str:
+    """Returns the label of a task, such as ``A_13``: the letter of its kind and its number in the queue."""
+    return f"{traits_of(kind).letter}_{seq}"

@@ -64,11 +64,11 @@ class ProgressFile:
             # hole would kill the process (SIGBUS).
             size = os.fstat(fd).st_size
             os.pwrite(fd, bytes(max(0, _FILE_BYTES - size)), size)
-            found = _slots(os.pread(fd, _FILE_BYTES, 0))
+            found = _newest(os.pread(fd, _FILE_BYTES, 0))
             self._map = mmap.mmap(fd, _FILE_BYTES)
         finally:
             os.close(fd)
-        self._sequence = max(found, default=(0, None))[0]
+        self._sequence = found[0] if found is not None else 0
 
     def publish(
         self,
@@ -113,25 +113,46 @@ def reset(path: Path) -> None:
 
 def read(path: Path) -> ProgressRecord | None:
     """Returns the newest record; None if none was published yet."""
-    try:
-        fd = safe_read.open_fd(path)
-    except OSError:
+    return ProgressReader(path).read()
+
+
+class ProgressReader:
+    """Reads the record at ``path`` again and again; one that is still the same is not parsed again."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._data = b""
+        self._record: ProgressRecord | None = None
+
+    def read(self) -> ProgressRecord | None:
+        """Returns the newest record; None if none was published yet."""
+        try:
+            fd = safe_read.open_fd(self._path)
+        except OSError:
+            return None
+        try:
+            for _ in range(_READ_TRIES):
+                data = os.pread(fd, _FILE_BYTES, 0)
+                if data == self._data and data:
+                    return self._record
+                found = _newest(data)
+                if found is not None or not any(data):
+                    self._data, self._record = data, found[1] if found is not None else None
+                    return self._record
+        finally:
+            os.close(fd)
         return None
-    try:
-        for _ in range(_READ_TRIES):
-            data = os.pread(fd, _FILE_BYTES, 0)
-            found = _slots(data)
-            if found or not any(data):
-                return max(found)[1] if found else None
-    finally:
-        os.close(fd)
-    return None
 
 
-def _slots(data: bytes) -> list[tuple[int, ProgressRecord]]:
-    """The valid slots; their sequence numbers differ."""
-    slots = [_parse(data[at : at + _BODY.size + _CHECKSUM.size]) for at in (0, _SLOT_BYTES)]
-    return [slot for slot in slots if slot is not None]
+def _newest(data: bytes) -> tuple[int, ProgressRecord] | None:
+    """Returns the valid slot with the higher sequence number."""
+    slots = [data[at : at + _BODY.size + _CHECKSUM.size] for at in (0, _SLOT_BYTES)]
+    slots.sort(key=_sequence, reverse=True)
+    return next((found for slot in slots if (found := _parse(slot)) is not None), None)
+
+
+def _sequence(slot: bytes) -> int:
+    return int.from_bytes(slot[:8], "little")
 
 
 def _parse(slot: bytes) -> tuple[int, ProgressRecord] | None:

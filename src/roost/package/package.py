@@ -4,42 +4,36 @@
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import hashlib
 import json
 import os
 import shutil
-import stat
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from roost.base import durable, safe_read
-from roost.base.errors import NotFound, Refused, RoostError
+from roost.base.errors import NotFound
 from roost.package import package_name, sessions, snapshot
 from roost.package.checkpoints import checkpoint
 from roost.package.dlnest import original_folder
 from roost.package.kinds import PackageKind
-from roost.package.sessions import Session
+from roost.package.session_folder import SessionFolder
 
 if TYPE_CHECKING:
     from roost.package import records
     from roost.package.checkpoints.checkpoint_store import CheckpointStore
 
 FORMAT = 1
-_LOCK_WAIT_SECONDS = 10.0
-"""How long the lock of a killed session is waited for: its remaining processes still hold it. torch's loader
-workers check every 5 s whether their parent exists. (roost's own workers end with it, except on macOS;
-workers of a project's own loader do not.)"""
 
 
-class PackageFolder:
-    """A package on disk. Opening and reading one never executes its code and never imports torch."""
+class PackageFolder(SessionFolder):
+    """A package on disk, which is the session folder of its trainings. Opening and reading one never executes
+    its code and never imports torch."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        super().__init__(path, path)
 
     @classmethod
     def create(
@@ -204,19 +198,9 @@ class PackageFolder:
         return self.path / "blackbox"
 
     @property
-    def output(self) -> Path:
-        """The file with the output of the worker, as bytes."""
-        return self.path / "_output.txt"
-
-    @property
     def model_summary(self) -> Path:
         """The file with the model summary, of a run that began with ``--initialize``."""
         return self.path / "_model.txt"
-
-    @property
-    def progress(self) -> Path:
-        """The file of `roost.package.live_progress`."""
-        return self.path / "progress"
 
     def settings(self, *, until: int | None = None) -> dict[str, Any]:
         """Returns the settings in effect: args.json with the overrides of every session, in order.
@@ -233,74 +217,6 @@ class PackageFolder:
             if is_included and session.is_effective(self.path / "records"):
                 values = with_overrides(self, values, session.request.overrides)
         return values
-
-    def sessions(self) -> list[Session]:
-        """Returns all sessions, the oldest first."""
-        return sessions.read_all(self.path / "sessions")
-
-    def state(self) -> str:
-        """Returns the state of the newest session; ``new`` without one."""
-        found = self.sessions()
-        return found[-1].state if found else "new"
-
-    def new_session(self, request: Mapping[str, Any], *, is_durable: bool = True) -> int:
-        """Adds a session and returns its number, see `sessions.write_request`. The caller must hold the
-        lock."""
-        folders = (self.path, self.path / "sessions", self.path / "system", self.blackbox)
-        for folder in (*folders, *self.path.glob("profile/*")):
-            if folder.is_dir():
-                durable.sweep(folder)  # temporary files of a killed process
-        return sessions.write_request(self.path / "sessions", dict(request), is_durable=is_durable)
-
-    def lock(self) -> int:
-        """Takes the package's lock; returns a descriptor, which holds the lock until its last copy is closed.
-
-        Raises:
-            Refused: Another process writes to this package.
-        """
-        fd = self._opened_lock()
-        deadline = time.monotonic() + _LOCK_WAIT_SECONDS
-        while True:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return fd
-            except BlockingIOError:
-                # The kernel is still ending the processes of a killed session: the lock will be free soon.
-                if self.state() in ("running", "starting") or time.monotonic() > deadline:
-                    os.close(fd)
-                    raise self._in_use() from None
-                time.sleep(0.01)
-
-    def _opened_lock(self) -> int:
-        """Opens the lock file: never through a link, and without waiting for the other end of a FIFO."""
-        path = self.path / sessions.LOCK_NAME
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-        try:
-            fd = os.open(path, flags, 0o644)
-        except OSError as error:
-            if error.errno not in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
-                raise
-            raise _lock_file_error(path) from None
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            os.close(fd)
-            raise _lock_file_error(path)
-        return fd
-
-    def _in_use(self) -> Refused:
-        found = self.sessions()
-        if not found:
-            return Refused("the package is in use", where=self.path, fix="try again")
-        record = found[-1].record or found[-1].request
-        holder = f"session {found[-1].number} (host {record.host}, pid {record.pid})"
-        if found[-1].state not in ("running", "starting"):
-            fix = "`roost continue` ends it; if it does not, `fuser lock` in the package names it"
-            return Refused(
-                f"the package is in use by a remaining process of {holder}", where=self.path, fix=fix
-            )
-        fix = "watch it with `roost logs -f`, or end it with `roost stop`"
-        if found[-1].is_python:
-            holder, fix = f"a Python program, {holder}", "let it leave its `with` block, or end it"
-        return Refused(f"the package is in use by {holder}", where=self.path, fix=fix)
 
     def records(self) -> records.Columns:
         """Returns the recorded history of all sessions, see `roost.package.records.fold`."""
@@ -366,9 +282,3 @@ def with_overrides(
     is_dlnest = PackageKind.of(package.request) is PackageKind.DLNEST
     contract = Contract.DLNEST if is_dlnest else Contract.NATIVE
     return apply_overrides(values, overrides, contract)
-
-
-def _lock_file_error(path: Path) -> RoostError:
-    return RoostError(
-        "the package's lock is not a plain file", where=path, fix="rename it: roost creates a new one"
-    )

@@ -211,23 +211,28 @@ class SessionFollower:
 
     Args:
         path: ``records/<n>.jsonl``; it need not exist yet.
+        tail_bytes: Of a longer file, only so much of its end is read; None: all of it.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, tail_bytes: int | None = None) -> None:
         self._path = path
         self._offset = 0
         self._rest: list[bytes] = []
         self._rest_bytes = 0
+        self._tail_bytes = tail_bytes
 
     def new_rows(self) -> list[Row]:
         """Returns the rows that were completed since the last call, the oldest first. A row with a
         ``start_step`` and no values marks that the session began at, or went back to, that step."""
         try:
+            if self._path.stat().st_size == self._offset:  # a fraction of the cost of opening it
+                return []
             fd = safe_read.open_fd(self._path)
         except OSError:
             return []
         found: list[Row] = []
         try:
+            self._skip_beginning(fd)
             while piece := os.pread(fd, _CHUNK_BYTES, self._offset):
                 self._offset += len(piece)
                 *lines, rest = piece.split(b"\n")
@@ -241,6 +246,13 @@ class SessionFollower:
         finally:
             os.close(fd)
         return found
+
+    def _skip_beginning(self, fd: int) -> None:
+        if self._tail_bytes is not None:
+            self._offset = max(0, os.fstat(fd).st_size - self._tail_bytes)
+            if self._offset:
+                self._rest = [b"\0"]  # with NUL before it, the rest of the first line is no JSON
+            self._tail_bytes = None
 
 
 def _read_bytes(path: Path) -> bytes:

@@ -314,6 +314,10 @@ class SessionRecord(JsonFields):
     ranks: list[RankEnd] = []
     """The ranks of this machine (read from a file: plain mappings); empty: a single worker."""
 
+    # --- of a call in an analyzer: where it is in the output of that analyzer, in bytes
+    output_begin: int | None = None
+    output_end: int | None = None
+
     # --- while it runs
     stop_asked: bool = False
     """Whether the session was asked to stop."""

@@ -45,10 +45,12 @@ _PACKAGE_NAMES = {
     "skipped.jsonl", "init_from.json", "_model.txt", "_labels.json", "_pruned.json",
 }  # fmt: skip
 """Names of the package's own files at its top level, next to the project's files."""
-RESERVED_NAMES = frozenset(_PACKAGE_NAMES | {"analysis", "exports", "predictions", "profile", "mirrors"})
+RESERVED_NAMES = frozenset(
+    _PACKAGE_NAMES | {"analysis", "analyzers", "exports", "predictions", "profile", "mirrors"}
+)
 """`_PACKAGE_NAMES`, and folders that may be added later. A project may have these folders too: the numbered
-folders of analyses do not collide with a project's code in ``analysis/``, nor do those of predictions,
-profiles and mirrors; an export that would replace a copied file is refused."""
+folders of analyses do not collide with a project's code in ``analysis/``, nor do those of analyzers,
+predictions, profiles and mirrors; an export that would replace a copied file is refused."""
 _NEVER_LINKED = RESERVED_NAMES | {"tensorboard"}
 """Names that must not be links, through which the run would write into the project. ``tensorboard`` there
 probably has event files of other runs."""

@@ -50,6 +50,7 @@ def load_experiment(
     project: str | None = None,
     info: Mapping[str, Any] | None = None,
     trust: bool = False,
+    before: LoadedExperiment | None = None,
 ) -> LoadedExperiment:
     """Builds a package's Dataset and Runner and loads the weights of one checkpoint. Call it within
     `package_code`.
@@ -65,6 +66,7 @@ def load_experiment(
         project: The project's folder, for ``${project}``; None: the one recorded in the package.
         info: The value of ``Runner.info``; the Dataset is then not built.
         trust: Reads pickles of the checkpoint that are not signed with the key of this user.
+        before: The same package with another checkpoint: its Dataset and data are used again.
 
     Raises:
         NotFound: There is no such checkpoint, or none at all.
@@ -82,7 +84,9 @@ def load_experiment(
     where = setting_locations(package)
     dataset = data = None
     made = native_project.runner_class(settings, package.path, where)
-    if info is None:
+    if before is not None:
+        dataset, data = before.dataset, before.data
+    elif info is None:
         dataset = native_project.dataset_class(settings, package.path, where)(values)
         try:
             data = native_project.build_data(dataset, settings)

@@ -16,10 +16,17 @@ from starlette.routing import Route as StarletteRoute
 from roost.serve.http import error_response, openapi, route, unknown_route
 from roost.serve.http.error_response import HttpError
 from roost.serve.http.request_middleware import App, RequestMiddleware
-from roost.serve.routes import dlnest_routes, machine, run_records, runs, tasks
+from roost.serve.routes import analyzers, dlnest_routes, lab_stream, machine, run_records, runs, tasks
 
 PREFIX = "/api/v1"
-ROUTES = (*machine.ROUTES, *runs.ROUTES, *run_records.ROUTES, *tasks.ROUTES)
+ROUTES = (
+    *machine.ROUTES,
+    *lab_stream.ROUTES,
+    *runs.ROUTES,
+    *run_records.ROUTES,
+    *tasks.ROUTES,
+    *analyzers.ROUTES,
+)
 _NUM_THREADS, _NUM_POLL_THREADS = 16, 4
 _MAX_STREAMS = 150
 """Fewer than the connections, so that short requests are still answered."""

@@ -5,33 +5,28 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Any, NamedTuple
+from typing import Any
 
 from roost.base.errors import RoostError
 from roost.lab.queue.history import MAX_EVENTS
+from roost.lab.queue.queue_store import QueueStore
 from roost.operations import lab
+from roost.operations.responses import JournalPage
 from roost.package import environment
 
 KIND = "operation"
 _CLEARED_UP_TO = "operations_since"
 """The setting of the queue that holds the number of the last cleared event."""
-_CLEAR_OPERATION = "clear"
+_UNLISTED = ("clear", "clear_journal", "open_run")
+"""Operations without a line: a cleared journal is empty, and to name a run by its path changes nothing."""
 _SHOWN_PARAMETERS = (
     "config", "config_path", "folder", "target_dir", "run", "record_path", "task", "task_ID", "checkpoint",
-    "cards", "off", "allowed", "most_per_card", "foreign", "now", "priority",
+    "script", "cards", "off", "allowed", "most_per_card", "foreign", "now", "priority",
     "new_delay", "new_max", "new_devices_IDs",
 )  # fmt: skip
 """The parameters that a line shows. Others, such as a command, may hold secrets."""
 _MAX_LINES, _MAX_IDS, _MAX_FAILURE_LENGTH = 1000, 5, 300
 _TIME_FORMAT = "%Y-%m-%d %H:%M:%S"
-
-
-class JournalPage(NamedTuple):
-    """A part of the journal."""
-
-    offset: int
-    """The offset of the next part."""
-    lines: list[str]
 
 
 def add_entry(name: str, parameters: Any, result: Any) -> None:
@@ -43,8 +38,8 @@ def add_entry(name: str, parameters: Any, result: Any) -> None:
         parameters: Its parameters.
         result: Its result.
     """
-    if name == _CLEAR_OPERATION:
-        return  # a cleared journal is empty
+    if name in _UNLISTED:
+        return
     ids = [one.task for one in getattr(result, "queued", ())]
     if isinstance(result, dict) and "task_ID" in result:
         ids = [result["task_ID"]]
@@ -86,13 +81,19 @@ def read(offset: int | None) -> JournalPage:
             created again since and has fewer events. None: the newest lines.
     """
     with lab.open_queue() as store:
-        if offset and not store.events(after=offset - 1, limit=1):
-            offset = 0
-        since = int(store.settings().get(_CLEARED_UP_TO, 0))
-        most = MAX_EVENTS if offset is None else _MAX_LINES
-        found = store.events(after=max(offset or 0, since), kind=KIND, limit=most)[-_MAX_LINES:]
+        return JournalPage(*read_in(store, offset)[:2])
+
+
+def read_in(store: QueueStore, offset: int | None) -> tuple[int, list[str], int]:
+    """Returns the offset and the lines as `read`, from an open queue; and the number of the last cleared
+    event."""
+    if offset and not store.events(after=offset - 1, limit=1):
+        offset = 0
+    since = int(store.settings().get(_CLEARED_UP_TO, 0))
+    most = MAX_EVENTS if offset is None else _MAX_LINES
+    found = store.events(after=max(offset or 0, since), kind=KIND, limit=most)[-_MAX_LINES:]
     lines = [f"{time.strftime(_TIME_FORMAT, time.localtime(one.at))} {one.text}" for one in found]
-    return JournalPage(found[-1].seq if found else max(offset or 0, since), lines)
+    return found[-1].seq if found else max(offset or 0, since), lines, since
 
 
 def clear() -> None:

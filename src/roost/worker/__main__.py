@@ -1,10 +1,13 @@
-"""The worker process, which runs one task: ``python -P -m roost.worker PACKAGE TASK``.
+"""The worker process, which runs one task: ``python -P -m roost.worker PACKAGE TASK [SESSION]``.
 
 ==================  ================================================================================
 TASK                what the worker runs
 ==================  ================================================================================
 a number            training: the session of that number
-a folder            the request in that folder: an analysis, a prediction or an export of weights
+a folder            the request in that folder: an analysis, a prediction or an export of weights, for a
+                    process that waits for it
+a folder, SESSION   the request in that session folder (`roost.package.session_folder`), for the lab: an
+                    analyzer or a prediction; SESSION is the number of the attempt there
 ``check``           a shortened run that goes through every stage once
 ``data``            a report on the sets and their batches
 ``debug VISIT``     a step in pdb, on the terminal of the command that exec'ed this process
@@ -50,22 +53,28 @@ def main(arguments: list[str]) -> int:
 
         signal.signal(signal.SIGINT, interrupt)
         return debug_task.main(path, *rest)
-    return _run_supervised(path, task)
+    return _run_supervised(path, task, int(rest[0]) if rest else None)
 
 
-def _run_supervised(path: str, task: str) -> int:
-    """Runs a task and writes its final report."""
+def _run_supervised(path: str, task: str, session: int | None = None) -> int:
+    """Runs a task and writes its final report.
+
+    Args:
+        path: The package.
+        task: As on the command line.
+        session: The number of the session, of a task of the lab with a session folder.
+    """
     process_title.set_title("worker", path)
     worker_output.tolerate_full_disk()
     worker_signals.register_stack_dump()
     report = FinalReport()
     debugger = Debugger(has_terminal=sys.stdin.isatty())
     try:
-        reason = _run_task(path, task)
+        reason = _run_task(path, task, session)
     except BaseException as error:  # noqa: BLE001  - printed and reported; a project may raise any
         if debugger.was_quit(error):
             return report.write("stopped", exit_code=STOPPED_EXIT_CODE, reason="quit in pdb")
-        end, memory = _report_failure(error, path, task), _card_usage(task, error)
+        end, memory = _report_failure(error, path, task, session), _card_usage(task, error)
         if end.reason in ("exception", OUT_OF_MEMORY):
             debugger.inspect_error(error, Path(path))
         return report.write(
@@ -99,7 +108,7 @@ def _task_kind(task: str) -> TaskKind:
     return TaskKind.of(sessions.load_json(Path(task) / "request.json") or {})
 
 
-def _run_task(path: str, task: str) -> str:
+def _run_task(path: str, task: str, session: int | None) -> str:
     """Runs the task and returns "finished", "early stop", or the reason of the stop."""
     kind = _task_kind(task)
     if kind is TaskKind.TRAIN:
@@ -122,7 +131,11 @@ def _run_task(path: str, task: str) -> str:
     if kind is TaskKind.PREDICT:
         with paused_collector():
             from roost.worker.results.predict_task import predict
-        return predict(package, Path(task))
+        return predict(package, Path(task), session)
+    if session is not None:
+        with paused_collector():
+            from roost.worker.analyzer.analyzer_task import run_analyzer
+        return run_analyzer(package, Path(task))
     with paused_collector():
         from roost.worker.analyze_task import analyze
 
@@ -153,12 +166,17 @@ def _train(path: str, number: int) -> str:
     return train_task.train(package, session, stop)
 
 
-def _report_failure(error: BaseException, path: str, task: str) -> FailureReport:
+def _report_failure(error: BaseException, path: str, task: str, session: int | None) -> FailureReport:
     """Explains and prints an error of a task, and keeps the whole traceback."""
     from roost.worker import failure_report  # imported here: a successful run does not need it
 
     package = Path(path).absolute()
     own, file, kind = [package], None, _task_kind(task)
+    if session is not None:
+        from roost.package import sessions
+
+        file = sessions.traceback_file(Path(task), session)
+        return failure_report.report(error, own=own, package=package, file=file)
     if not kind.keeps_traceback:
         return failure_report.report(error, own=own, package=package, file=file)
     if kind is TaskKind.TRAIN:

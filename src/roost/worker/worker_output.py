@@ -1,19 +1,29 @@
-"""Output streams that survive a full disk: the output is lost, the training continues."""
+"""Output streams that survive a full disk: the output is lost, the training continues. And the buffer of a
+script's output in an analyzer."""
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import sys
-from typing import Any
+import threading
+import time
+from types import TracebackType
+from typing import Any, Self
 
 
 class DiskFullTolerantOutput(io.RawIOBase):
     """Writes to a file descriptor and drops what the disk refuses. The first write that succeeds again is
-    preceded by a line with the number of lost bytes."""
+    preceded by a line with the number of lost bytes.
 
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
+    Args:
+        fd: The descriptor.
+        order: Held during each write.
+    """
+
+    def __init__(self, fd: int, order: contextlib.AbstractContextManager[Any] | None = None) -> None:
+        self._fd, self._order = fd, order or contextlib.nullcontext()
         self._lost = 0
 
     def writable(self) -> bool:
@@ -24,14 +34,16 @@ class DiskFullTolerantOutput(io.RawIOBase):
 
     def write(self, data: object, /) -> int:
         view = remaining = memoryview(data).cast("B")  # type: ignore[arg-type]
-        try:
-            if self._lost:
-                os.write(self._fd, f"\nroost: {self._lost} bytes of output were lost: disk full\n".encode())
-                self._lost = 0
-            while remaining:
-                remaining = remaining[os.write(self._fd, remaining) :]
-        except OSError:
-            self._lost += remaining.nbytes
+        with self._order:
+            try:
+                if self._lost:
+                    line = f"\nroost: {self._lost} bytes of output were lost: disk full\n"
+                    os.write(self._fd, line.encode())
+                    self._lost = 0
+                while remaining:
+                    remaining = remaining[os.write(self._fd, remaining) :]
+            except OSError:
+                self._lost += remaining.nbytes
         return view.nbytes
 
 
@@ -41,7 +53,79 @@ def tolerate_full_disk() -> None:
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         stream.flush()
-        raw: Any = DiskFullTolerantOutput(stream.fileno())  # unbuffered: a kill must not lose output
-        setattr(
-            sys, name, io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", write_through=True)
+        setattr(sys, name, _tolerant_stream(DiskFullTolerantOutput(stream.fileno())))
+
+
+def _tolerant_stream(raw: Any) -> io.TextIOWrapper:
+    # Unbuffered: a kill must not lose output.
+    return io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", write_through=True)
+
+
+_FLUSH_SECONDS = 0.02
+
+
+class BurstBuffer:
+    """Collects what a script prints for at most `_FLUSH_SECONDS`: a script that prints a million lines is as
+    fast as with a plain file, and who follows the output sees each line at once. stdout and stderr become one
+    stream, so that their lines keep their order.
+
+    ::
+
+        buffer = BurstBuffer()
+        with buffer:         # the script prints
+            ...
+        buffer.stream        # unbuffered again
+
+    A process that is forked meanwhile prints unbuffered.
+    """
+
+    def __init__(self) -> None:
+        sys.stderr.flush()
+        self._fd, self._order = sys.stdout.fileno(), threading.RLock()
+        self.stream = self._new_stream()
+        self._work = threading.Event()
+        os.register_at_fork(
+            before=self._before_fork, after_in_parent=self._order.release, after_in_child=self._in_child
         )
+        threading.Thread(target=self._flush_often, name="flush-output", daemon=True).start()
+        self.claim()
+
+    def _new_stream(self) -> io.TextIOWrapper:
+        return _tolerant_stream(DiskFullTolerantOutput(self._fd, self._order))
+
+    def claim(self) -> None:
+        """Makes the stream stdout and stderr of this process, whatever a script has done to them."""
+        if self.stream.closed:
+            self.stream = self._new_stream()
+        sys.stdout = sys.stderr = self.stream
+
+    def __enter__(self) -> Self:
+        self.claim()
+        self.stream.reconfigure(write_through=False)
+        self._work.set()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._work.clear()
+        self.claim()
+        self.stream.reconfigure(write_through=True)  # which flushes
+
+    def _flush_often(self) -> None:
+        while self._work.wait():
+            time.sleep(_FLUSH_SECONDS)
+            self._flush()
+
+    def _flush(self) -> None:
+        with self._order, contextlib.suppress(ValueError):  # closed by the script
+            self.stream.flush()
+
+    def _before_fork(self) -> None:
+        self._order.acquire()
+        self._flush()
+
+    def _in_child(self) -> None:
+        self._order.release()
+        with contextlib.suppress(ValueError):
+            self.stream.reconfigure(write_through=True)

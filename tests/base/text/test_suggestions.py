@@ -51,6 +51,7 @@ def test_nearest_finds_slips_case_and_parts() -> None:
     assert closest_match("workers", names) == "num_workers"
     assert closest_match("sed", ["fused", "seed"]) == "seed"
     assert closest_match("learning_rate", names) is None
+    assert closest_match("sed", ["fused", "seed"]) == "seed"  # one letter less, before a part of another
     assert closest_match("x", []) is None
 
 

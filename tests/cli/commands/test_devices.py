@@ -7,10 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from roost.cli.commands.devices import _HEADER, _host_row, _lines, _rows
 from roost.devices.sampling import sample_ring
-from roost.operations.devices.devices import CardStatus, ForeignProcess, LeaseOnCard, TaskOnCard
+from roost.display.device_table import _HEADER, format_devices
+from roost.operations.devices.devices import (
+    CardStatus,
+    DeviceList,
+    ForeignProcess,
+    LeaseOnCard,
+    TaskOnCard,
+)
 from roost.operations.devices.host_status import HostStatus
+from roost.operations.live_lab.card_cells import card_cells, host_cells
 from tests.cli.programs import roost
 from tests.devices.sampling import rings
 from tests.messages import Messages
@@ -38,7 +45,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_card_and_everybody_on_it(messages: Messages) -> None:
-    rows = _rows(
+    cells = card_cells(
         card(
             tasks=[
                 TaskOnCard("01abcd", "mnist", "running", 4000, "01ab"),
@@ -52,9 +59,8 @@ def test_a_card_and_everybody_on_it(messages: Messages) -> None:
             processes=[ForeignProcess(8, None, None), ForeignProcess(9, "bob", 512)],
         )
     )
-    first, *others = rows
-    assert first[:-1] == ["0", "H100", "10.0 GB", "80.0 GB", "93%", "61 C", ""]
-    who = [row[-1] for row in (first, *others)]
+    assert cells[:-1] == ("0", "H100", "10.0 GB", "80.0 GB", "93%", "61 C", "")
+    who = cells.users
     for line, parts in zip(
         who,
         [
@@ -71,16 +77,15 @@ def test_a_card_and_everybody_on_it(messages: Messages) -> None:
         assert all(one in line for one in parts), line
     for line in (*who[:2], *who[5:]):
         messages.check(line)
-    assert all(not any(row[:-1]) for row in others)
 
 
 def test_what_keeps_tasks_off_a_card(messages: Messages) -> None:
-    (row,) = _rows(card(total_mb=0, free_mb=0, utilization=None, temperature=None, trouble="GPU is lost"))
-    assert row == ["0", "H100", "", "", "", "", "GPU is lost", ""]
-    (row,) = _rows(card(drained=True, allowed=False))
+    row = card_cells(card(total_mb=0, free_mb=0, utilization=None, temperature=None, trouble="GPU is lost"))
+    assert row == ("0", "H100", "", "", "", "", "GPU is lost", ())
+    row = card_cells(card(drained=True, allowed=False))
     assert row[6].startswith("drained, ")
     messages.check(row[6])
-    (row,) = _rows(card(exclusive=True))
+    row = card_cells(card(exclusive=True))
     messages.check(row[6])
 
 
@@ -130,8 +135,8 @@ def test_what_tasks_have_of_the_host(messages: Messages) -> None:
         "cores": 16, "cores_given": 0, "busy_cores": 4.0, "memory_mb": 60 * 1024, "memory_given_mb": 0,
         "memory_used_mb": 16 * 1024, "total_memory_mb": 64 * 1024,
     }  # fmt: skip
-    row = _host_row(HostStatus(**usual))  # type: ignore[arg-type]
-    assert row == ["host", "16 cores", "16.0 GB", "64.0 GB", "load 4.0", "", "", ""]
+    row = host_cells(HostStatus(**usual))  # type: ignore[arg-type]
+    assert row == ("host", "16 cores", "16.0 GB", "64.0 GB", "load 4.0", "", "", ())
     given = {
         **usual,
         "cores_given": 6,
@@ -139,7 +144,7 @@ def test_what_tasks_have_of_the_host(messages: Messages) -> None:
         "busy_cores": None,
         "memory_used_mb": None,
     }
-    row = _host_row(HostStatus(**given))  # type: ignore[arg-type]
+    row = host_cells(HostStatus(**given))  # type: ignore[arg-type]
     assert row[2] == row[4] == "" and "6 cores, 20.0 GB" in row[6]
     messages.check(row[6])
 
@@ -171,17 +176,23 @@ def test_on_a_terminal_no_line_is_broken_within_a_word() -> None:
     tasks = [TaskOnCard("01abcd", "try_lr-1e-3_seed-0", "running", 4000, "01ab")]
     processes = [ForeignProcess(9, "bob", 512)]
     busy = card(name="NVIDIA GeForce RTX 4090", drained=True, allowed=False, tasks=tasks, processes=processes)
-    rows = [*_rows(busy), *_rows(card(number=1, name="NVIDIA GeForce RTX 4090"))]
-    words = {word for row in rows for cell in row[6:] for word in cell.split()}
+    other = card(number=1, name="NVIDIA GeForce RTX 4090")
+    host = HostStatus(
+        cores=2, cores_given=0, busy_cores=None, memory_mb=None, memory_given_mb=0, memory_used_mb=None,
+        total_memory_mb=None,
+    )  # fmt: skip
+    shown = DeviceList([busy, other], None, "fit", 512, 2, host)
+    cells = [text for row in map(card_cells, shown.cards) for text in (row.state, *row.users)]
+    words = {word for text in cells for word in text.split()}
     for width, header in (
         (80, [name for name in _HEADER if name not in ("TEMP", "BUSY")]),
-        (100, [*_HEADER]),
+        (101, [*_HEADER]),
     ):
-        lines = _lines(rows, width)
+        lines = format_devices(shown, width)
         assert lines[0].split() == header and all(len(line) <= width for line in lines)
         assert words <= {word for line in lines for word in line.split()}
-        assert [line[0] for line in lines if not line.startswith(" ")] == ["G", "0", "1"]
-    assert _lines(rows, 200) == _lines(rows, None)
+        assert [line[0] for line in lines if not line.startswith(" ")] == ["G", "0", "1", "h"]
+    assert format_devices(shown, 200) == format_devices(shown, None)
 
 
 def test_the_history_of_a_machine_that_was_not_sampled(

@@ -177,6 +177,63 @@ def test_groups(tmp_path: Path) -> None:
     assert said.returncode == 0 and "no packages match" in said.stderr
 
 
+def test_groups_show_the_metric_by_which_they_are_sorted(tmp_path: Path) -> None:
+    for number in range(4):
+        rows = [{**one, "valid/accuracy": number / 4} for one in ROWS]
+        values = {**VALUES, "seed": number // 2, "width": number % 2}
+        package(tmp_path / "runs", f"run{number}", rows=rows, values=values, checkpoints=False)
+    query = ("--group-by", "seed", "--sort", "-valid/accuracy")
+    header, first, second = roost("ls", *query, cwd=tmp_path).stdout.splitlines()
+    assert re.split(" {2,}", header)[:4] == ["width (over seeds)", "RUNS", "valid/accuracy", "METRIC"]
+    assert [re.split(" {2,}", one)[:3] for one in (first, second)] == [
+        ["1", "2", "0.5 ± 0.35"],
+        ["0", "2", "0.25 ± 0.35"],
+    ]
+
+
+def test_groups_of_several_projects_show_what_tells_them_apart(tmp_path: Path) -> None:
+    sweep(tmp_path / "runs")
+    for seed in range(2):
+        values = {**VALUES, "seed": seed, "model": {"own": "x", "other": 1}}
+        package(tmp_path / "other", f"other{seed}", values=values, checkpoints=False)
+    header, *groups = roost("ls", "runs", "other", "--group-by", "seed", cwd=tmp_path).stdout.splitlines()
+    assert header.startswith("OVER SEEDS ") and len(groups) == 3
+    assert "own=x" in groups[2] and not any("own" in one for one in groups[:2])  # one rate of both has it
+    both = roost("ls", "--group-by", "seed", cwd=tmp_path).stdout
+    assert both.startswith("lr (over seeds) ") and "own" not in both
+
+
+def test_groups_of_sweeps_have_their_names(tmp_path: Path) -> None:
+    for number, (id, name) in enumerate((("7one", "lr"), ("7two", None), ("7six", "lr"), ("7ten", "width"))):
+        made = package(tmp_path / "runs", f"run{number}", checkpoints=False)
+        task_file.write(queued.task(package=str(made.path), sweep=id, sweep_name=name), tmp_path / "lab")
+    _, *groups = roost("ls", "--group-by", "sweep", cwd=tmp_path).stdout.splitlines()
+    assert [re.split(" {2,}", one)[0] for one in groups] == ["lr (7one)", "7two", "lr (7six)", "width"]
+    (found,) = json.loads(roost("ls", "sweep_name=width", "--json", cwd=tmp_path).stdout)
+    assert found["name"] == "run3"
+    compared = roost("compare", "runs/run3", "runs/run3", "--json", cwd=tmp_path)
+    assert compared.returncode == 2  # one run
+    package(tmp_path / "runs", "run4", checkpoints=False, values={**VALUES, "seed": 1})
+    task = queued.task(package=str(tmp_path / "runs/run4"), sweep="7ten", sweep_name="width")
+    task_file.write(task, tmp_path / "lab")
+    assert "of the sweep width\n" in roost("compare", "runs/run3", "runs/run4", cwd=tmp_path).stdout
+
+
+def test_a_sweep_fits_into_a_screen(tmp_path: Path) -> None:
+    for number in range(12):
+        values = {**VALUES, "seed": number % 2, "width": number // 2}
+        made = package(tmp_path / "runs", f"run{number:02}", values=values, checkpoints=False)
+        task_file.write(queued.task(package=str(made.path), sweep="7one"), tmp_path / "lab")
+    code, text = Terminal("ls", tmp_path / "runs", LINES="18").end()
+    lines = click.unstyle(text).splitlines()
+    assert code == 0 and len(lines) < 18
+    rows, over = lines[: lines.index("")], lines[lines.index("") + 1 :]
+    assert rows[-1].startswith("run05") and over[0].startswith("width (over seeds)")
+    assert over[-2:] == ["… and 1 more of these: --group-by seed", "… and 6 more: --limit 0"]
+    _, text = Terminal("ls", tmp_path / "runs", LINES="60").end()
+    assert len(click.unstyle(text).splitlines()) == 1 + 12 + 2 + 6
+
+
 def test_columns_limits_and_keys_of_ones_choice(tmp_path: Path) -> None:
     sweep(tmp_path / "runs")
     said = roost("ls", "--columns", " lr, status,best", "--sort", "status", cwd=tmp_path)

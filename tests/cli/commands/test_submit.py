@@ -105,7 +105,7 @@ def test_json(here: Lab, capsys: pytest.CaptureFixture[str]) -> None:
     assert submit("--json", "--gpus", "2", "--", "sh", "-c", "true", "--json") == 0
     (task,) = here.tasks()
     (output,) = json.loads(capsys.readouterr().out)
-    without_sweep = {"sweep": None, "begin": task.begin}
+    without_sweep = {"label": "C_1", "sweep": None, "begin": task.begin}
     assert output == {"id": task.id, "name": task.name, "package": task.package, **without_sweep}
     assert task.plan == {} and task.need.cards == 2
     assert here.one(task.id).plan["argv"] == ["sh", "-c", "true", "--json"]

@@ -56,11 +56,22 @@ def test_pending_tasks_are_shown_with_their_reason(lab: Lab, messages: Messages)
     assert "roost lab start" in said.stderr and said.stderr.count("\n") == 1
     messages.check(said.stderr)
     header, folded, other = cells(said.stdout)
-    assert header == ["ID", "NAME", "STATE", "CARDS", "MEMORY", "TIME", "PROGRESS", "PRIORITY", "REASON"]
+    assert header == [
+        "ID",
+        "TASK",
+        "NAME",
+        "STATE",
+        "CARDS",
+        "MEMORY",
+        "TIME",
+        "PROGRESS",
+        "PRIORITY",
+        "REASON",
+    ]
     assert folded[6] == "1/3 ended", folded
     assert folded[:5] == ["7sweep", "try_lr (3 tasks)", "2 pending, 1 succeeded", "1 card", "whole"]
     assert folded[-1] == "cards: none"
-    assert gang.id.startswith(other[0]) and other[2:5] == ["pending", "4 cards", "9.0 GB"]
+    assert gang.id.startswith(other[0]) and other[3:6] == ["pending", "4 cards", "9.0 GB"]
     assert other[-2:] == ["3", "memory: too little"]
     assert len(cells(roost("tasks", "--each").stdout)) == 5
     assert [row["id"] for row in json.loads(roost("tasks", "--json").stdout)] == [
@@ -73,8 +84,8 @@ def test_pending_tasks_are_shown_with_their_reason(lab: Lab, messages: Messages)
 @pytest.mark.parametrize(
     ("width", "names"),
     [
-        (132, "ID NAME STATE CARDS MEMORY TIME PRIORITY REASON"),
-        (80, "ID NAME STATE TIME REASON"),
+        (132, "ID TASK NAME STATE CARDS MEMORY TIME PRIORITY REASON"),
+        (80, "ID TASK NAME STATE TIME REASON"),
         (50, "ID NAME STATE REASON"),
     ],
 )
@@ -100,8 +111,8 @@ def test_the_host_is_no_card(lab: Lab) -> None:
             [task(need=need, reason="a"), task(need=ResourceRequest(host_memory_mb=512), reason="b")]
         )
     header, first, second = cells(roost("tasks").stdout)
-    assert header[3:6] == ["CARDS", "MEMORY", "HOST"]
-    assert first[3:6] == ["1 card", "whole", "4 cores, 2.0 GB"] and second[3] == "512 MB"
+    assert header[4:7] == ["CARDS", "MEMORY", "HOST"]
+    assert first[4:7] == ["1 card", "whole", "4 cores, 2.0 GB"] and second[4] == "512 MB"
 
 
 def test_at_80_columns_a_sweep_shows_its_time(lab: Lab) -> None:
@@ -163,7 +174,7 @@ def test_cards_by_number_and_one_that_is_gone_by_its_beginning(lab: Lab) -> None
     with lab.store() as store:
         store.submit([one])
         store.start(store.task(one.id), [known, replace(known, id="GPU-0123456789abcdef")], None)
-    assert cells(roost("tasks").stdout)[1][3] == "GPU 1,GPU-01234567"
+    assert cells(roost("tasks").stdout)[1][4] == "GPU 1,GPU-01234567"
 
 
 def test_the_json_of_a_part_says_how_many_ended_tasks_it_leaves_out(lab: Lab) -> None:

@@ -298,6 +298,15 @@ def test_tasks_of_the_cpu_wait_for_cores_only(messages: Messages) -> None:
     messages.check(none.reasons["c"])
 
 
+def test_tasks_that_count_as_no_core_start_on_a_full_machine() -> None:
+    live = [running(task("x", gpus=0)), running(task("y", gpus=0))]
+    tasks = [task(f"a{n}", gpus=0, cores=0) for n in range(20)]
+    found = decided(task("waits", gpus=0), *tasks, live=live, rules=Rules(cores=2))
+    assert sorted(placed(found)) == sorted(one.id for one in tasks) and [*found.reasons] == ["waits"]
+    found = decided(task("next", gpus=0), live=[running(one) for one in tasks], rules=Rules(cores=2))
+    assert list(placed(found)) == ["next"], "and take none from others"
+
+
 def test_what_is_learned_goes_before_what_was_asked() -> None:
     asked = task("a", gb=20)
     live = [running(task("b", gb=10), 0)]

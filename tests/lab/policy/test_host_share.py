@@ -14,6 +14,8 @@ from roost.lab.policy.host_share import NO_SHARE, HostShare
         (ResourceRequest(), (1, 0)),
         (ResourceRequest(cores=4, host_memory_mb=500), (4, 500)),
         (ResourceRequest(host_memory_mb=500), (1, 500)),
+        (ResourceRequest(cores=0), (0, 0)),
+        (ResourceRequest(cores=0, host_memory_mb=500), (0, 500)),
         (ResourceRequest(cards=1), (0, 0)),
         (ResourceRequest(cards=1, cores=4), (4, 0)),
         (ResourceRequest(cards=1, host_memory_mb=500), (0, 500)),

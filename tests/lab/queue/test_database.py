@@ -165,7 +165,7 @@ def test_a_writer_waits_for_the_lock(folder: Path, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(random, "uniform", commit)  # asked for how long to wait
     with QueueStore.open(folder) as store:
-        store.submit([new := task()])
+        (new,) = store.submit([task()])
         assert store.task(new.id) == new
     other.close()
 

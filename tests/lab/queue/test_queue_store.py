@@ -44,8 +44,7 @@ def store(tmp_path: Path) -> Iterator[QueueStore]:
 
 
 def queued(store: QueueStore, **given: Any) -> Task:
-    new = task(**given)
-    store.submit([new])
+    (new,) = store.submit([task(**given)])
     return new
 
 
@@ -61,7 +60,8 @@ def test_submitted_tasks_are_in_the_queue_after_reopening(store: QueueStore) -> 
     need = ResourceRequest(cards=2, memory_mb=8000, time_limit=60.0)
     given = [task(need=need, priority=3, sweep="s", begin=9.0), task(held=True, profile="p", scale=2.0)]
     given.append(task(after=(given[0].id,)))
-    store.submit(given)
+    given = store.submit(given)
+    assert [(one.seq, one.label) for one in given] == [(1, "T_1"), (2, "T_2"), (3, "T_3")]
     with QueueStore.open(store.folder) as other:
         assert [other.task(one.id) for one in given] == given
         assert other.tasks() == [msgspec.structs.replace(one, plan={}) for one in given]
@@ -325,7 +325,7 @@ def test_the_task_file_follows_pending_and_ended_states(store: QueueStore, tmp_p
         return found.task
 
     def without_environment(task: Task) -> Task:
-        return msgspec.structs.replace(task, plan=TOLD)
+        return msgspec.structs.replace(task, plan=TOLD, seq=0)
 
     new = queued(store, package=str(folder))
     assert without_environment(store.change(new.id, priority=2)) == stored()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import sqlite3
 from pathlib import Path
@@ -89,7 +90,8 @@ def test_a_queue_of_the_first_version_is_migrated(tmp_path: Path) -> None:
         pass
     connection = sqlite3.connect(tmp_path / "lab" / "lab.db")
     connection.execute("PRAGMA secure_delete = OFF")
-    columns = [name for name in task_rows.COLUMNS if name not in ("after_any", "sweep_name")]
+    newer = ("after_any", "sweep_name", "kind", "session_folder")
+    columns = [name for name in task_rows.COLUMNS if name not in newer]
     names = ", ".join(f'"{name}"' for name in columns).replace("sweep", "array")
     marks = ", ".join("?" * (len(columns) + 1))
     with connection:
@@ -98,14 +100,16 @@ def test_a_queue_of_the_first_version_is_migrated(tmp_path: Path) -> None:
             'ALTER TABLE task RENAME COLUMN "sweep" TO "array"',
             "DROP INDEX task_environment",
             "ALTER TABLE task DROP COLUMN environment",
-            "ALTER TABLE task DROP COLUMN after_any",
-            "ALTER TABLE task DROP COLUMN sweep_name",
+            *(f"ALTER TABLE task DROP COLUMN {name}" for name in newer),
             "DROP TABLE environment",
         ):
             connection.execute(line)
         for one in (before, like, ended, task(name="moved", plan=large)):
             known = task_rows.column_values(one)
-            values = (*(known[name] for name in columns), task_rows.compress_json(one.plan))
+            values = (
+                *(known[name] or None if name == "seq" else known[name] for name in columns),
+                task_rows.compress_json(one.plan),
+            )
             connection.execute(f'INSERT INTO task ({names}, "plan") VALUES ({marks})', values)
         connection.execute("PRAGMA user_version = 1")
     with connection:
@@ -124,6 +128,35 @@ def test_a_queue_of_the_first_version_is_migrated(tmp_path: Path) -> None:
         store.submit([task(name="try-1", sweep="t", sweep_name="try")])
         assert [one.sweep_name for one in store.find_all("try")] == ["try"] and first.sweep_name is None
         assert ask(store.path, "SELECT count(*) FROM environment") == [(1,)]
+
+
+def test_a_queue_of_version_4_has_trainings_and_commands(tmp_path: Path) -> None:
+    """Of a task without a plan, as a rebuild leaves an ended one, the package says what it was."""
+    made = {"kind": "command", **{name: str(tmp_path / name) for name in ("ended", "gone")}}
+    (tmp_path / "ended").mkdir()
+    (tmp_path / "ended" / "request.json").write_text(json.dumps(made))
+    tasks = [
+        task(name="train"),
+        task(name="command", plan={**PLAN, "is_command": True}),
+        task(name="ended", state=FAILED, plan={}, package=made["ended"]),
+        task(name="gone", state=FAILED, plan={}, package=made["gone"]),
+    ]
+    with QueueStore.open(tmp_path / "lab") as store:
+        store.submit(tasks[:2])
+        store.restore(tasks[2:])
+    for line in ("ALTER TABLE task DROP COLUMN kind", "ALTER TABLE task DROP COLUMN session_folder"):
+        ask(tmp_path / "lab" / "lab.db", line)
+    ask(tmp_path / "lab" / "lab.db", "PRAGMA user_version = 4")
+    with QueueStore.open(tmp_path / "lab") as store:
+        found = store.tasks()
+        assert [(one.name, one.kind, one.label) for one in found] == [
+            ("train", "train", "T_1"),
+            ("command", "command", "C_2"),
+            ("ended", "command", "C_3"),
+            ("gone", "train", "T_4"),
+        ]
+        assert {one.session_folder for one in found} == {""}
+        assert store.find("command").plan == {**PLAN, "is_command": True}
 
 
 def test_a_rebuilt_queue_has_another_identity(tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ from roost.base import durable
 from roost.devices.resource_request import ResourceRequest
 from roost.lab.queue import task_file
 from roost.lab.queue.task import FAILED, Task
+from roost.package import session_folder
+from roost.package.kinds import TaskKind
 from tests.lab.queued import PLAN, package, task
 from tests.messages import Messages
 
@@ -34,6 +36,41 @@ def test_all_but_what_it_holds_is_read_again(tmp_path: Path) -> None:
     given = task(package=str(folder), need=need, after=("a",), begin=5.0, held=True, sweep="s", scale=2.0)
     task_file.write(msgspec.structs.replace(given, cards=("GPU-0",), reserved_mb=9), LAB)
     assert of(folder) == [without_environment(given)]
+
+
+def test_tasks_in_session_folders_are_found_and_belong_to_their_package(tmp_path: Path) -> None:
+    folder = package(tmp_path / "p")
+    made = session_folder.create(folder, TaskKind.PREDICT, {})
+    given = task(package=str(folder), kind="predict", session_folder=str(made.path), name="p/predictions/1")
+    task_file.write(given, LAB)
+    assert of(folder) == [without_environment(given)] and task_file.exists(given)
+    task_file.announce(second := task(**{**msgspec.structs.asdict(given), "id": "02"}), LAB)
+    assert [path.parent.parent for path in task_file.unconfirmed_files(folder)] == [made.path]
+    task_file.confirm(second)
+    assert [one.id for one in of(folder)] == sorted([given.id, "02"], key=lambda id: f"task-{id}.json")
+    shutil.copytree(folder, tmp_path / "copy")
+    copies = task_file.read_all(tmp_path / "copy")
+    assert [(one.task.session_folder, one.is_original) for one in copies] == [
+        (str(tmp_path / "copy" / "predictions" / "1"), False)
+    ] * 2
+    said: list[str] = []
+    (path,) = made.session_files.glob(f"task-{given.id}.json")
+    for wrong in ("train", "analyze", "of a later version"):
+        path.write_text(path.read_text().replace('"kind": "predict"', f'"kind": "{wrong}"'))
+        assert [one.task.id for one in task_file.read_all(folder, said.append)] == ["02"]
+        path.write_text(path.read_text().replace(f'"kind": "{wrong}"', '"kind": "predict"'))
+    assert len(said) == 3
+
+
+def test_one_of_an_older_roost_is_a_training_or_a_command(tmp_path: Path) -> None:
+    folder = package(tmp_path / "p")
+    for plan, kind in ((PLAN, "train"), ({**PLAN, "is_command": True}, "command")):
+        task_file.write(task(id="01", package=str(folder), kind=kind, plan=plan), LAB)
+        path = folder / "sessions" / "task-01.json"
+        body = json.loads(path.read_text())
+        del body["kind"], body["session_folder"]
+        path.write_text(json.dumps(body))
+        assert [one.kind for one in of(folder)] == [kind]
 
 
 def test_the_sweep_of_one_of_the_first_queue_has_another_name(tmp_path: Path) -> None:

@@ -24,17 +24,38 @@ def test_by_id_prefix_name_or_package(
     store: QueueStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = task(id="01abcd", name="resnet", package=str(tmp_path / "runs" / "resnet"))
-    store.submit([one, task(id="01abxx", name="vit")])
+    one, _ = store.submit([one, task(id="01abxx", name="vit")])
     monkeypatch.chdir(tmp_path)
     (tmp_path / "link").symlink_to(tmp_path / "runs")
     texts = ["01abcd", "01ABCD", "01abc", "01ABC", " resnet ", "runs/resnet", "./runs/resnet/", "link/resnet"]
     for text in [*texts, str(tmp_path / "runs" / "resnet")]:
         assert store.find(text) == one, text
     command = task(id="02", name="sh -c true", package=str(tmp_path / "runs" / "2026-11-22"))
-    store.submit([command])
+    (command,) = store.submit([command])
     assert store.find("2026-11-22") == command, "by its folder, which is not its name"
     with pytest.raises(NotFound):
         store.find("11-22")
+
+
+def test_a_label_names_a_task_of_its_kind(store: QueueStore) -> None:
+    reads = {"kind": "analyze", "package": "/runs/one", "session_folder": "/runs/one/analyzers/1"}
+    train, analyzer, named = store.submit(
+        [
+            task(name="one", package="/runs/one"),
+            task(name="one/analyzers/1", **reads),
+            task(name="A_2", kind="command"),
+        ]
+    )
+    assert [one.label for one in (train, analyzer, named)] == ["T_1", "A_2", "C_3"]
+    assert store.find("T_1") == train and store.find("C_3") == named
+    assert store.find("A_2") == analyzer and store.find_all("A_2") == [analyzer], "a label goes before a name"
+    assert store.find("one") == store.find("/runs/one") == train, "a reader has no name of its package"
+    assert store.find("/runs/one/analyzers/1") == store.find("one/analyzers/1") == analyzer
+    for wrong in ("a_2", "A_02", "A_9", "X_2", "A_", "T_99999999999999999999"):
+        with pytest.raises(NotFound):
+            store.find(wrong)
+    with pytest.raises(NotFound, match="A_2"):
+        store.find("T_2")
 
 
 def test_the_whole_id_goes_before_a_name_and_that_before_a_beginning(store: QueueStore) -> None:

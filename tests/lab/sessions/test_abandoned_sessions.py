@@ -61,7 +61,7 @@ def lives(pid: int) -> bool:
 def test_the_next_session_ends_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made, daemon = killed(tmp_path / "p")
     assert lives(daemon)
-    monkeypatch.setattr("roost.package.package._LOCK_WAIT_SECONDS", 0.1)
+    monkeypatch.setattr("roost.package.session_folder._LOCK_WAIT_SECONDS", 0.1)
     with pytest.raises(Refused, match="roost continue"):
         made.lock()  # which the daemon still holds
     started = continue_(

@@ -89,6 +89,9 @@ def test_requested_metrics(tmp_path: Path) -> None:
     table, _ = collect(made, names=["valid/los"])
     with pytest.raises(NotFound, match="valid/loss"):
         table.require_names()
+    for wrong, fix in (("vald/*", r"did you mean 'valid/\*'"), ("zzz", "there are: .*train/loss.*, perf/")):
+        with pytest.raises(NotFound, match=fix):
+            collect(made, names=[wrong])[0].require_names()
 
 
 def test_records_that_were_cut_within_a_line_or_go_back(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import roost
+from roost.analysis import preconditions
 from roost.base.errors import Damaged, Refused, RoostError, UsageError
 from roost.operations.keeping import prune
 from roost.operations.keeping.prune import PlannedPruning, PruneRequest, checked_request
@@ -86,6 +87,7 @@ def test_without_any_checkpoint_continue_and_fork_refuse_to_begin_at_zero(tmp_pa
     for begin in (
         lambda: continue_(ContinueRequest(package=made.path)),
         lambda: fork(ForkRequest(package=made.path)),
+        lambda: preconditions.check_checkpoints(made, None, fix="wait for its first one"),
     ):
         with pytest.raises(Refused, match=r"its checkpoints were removed on .*--records-only.*roost rerun"):
             begin()

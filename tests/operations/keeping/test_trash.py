@@ -81,6 +81,21 @@ def test_several_of_one_name_are_told_apart_by_their_paths(tmp_path: Path) -> No
         list(trash.restore(["b"]))
 
 
+def test_a_pattern_takes_several_back_and_a_misspelled_name_is_corrected(tmp_path: Path) -> None:
+    for name in ("lr-1", "lr-2", "width-1"):
+        package(tmp_path / "runs", name)
+    remove("lr-1", "lr-2", "width-1")
+    with pytest.raises(NotFound, match="did you mean 'width-1'"):
+        list(trash.restore(["widht-1"]))
+    with pytest.raises(NotFound):
+        list(trash.restore(["lr-*", "depth-*"]))
+    assert [to.name for _, to in trash.restore(["runs/lr-*"])] == ["lr-1", "lr-2"]
+    package(tmp_path / "runs", "width-1")
+    remove("width-1")
+    with pytest.raises(UsageError, match="2 removed packages"):
+        list(trash.restore(["width-*"]))
+
+
 def test_nothing_is_removed_unless_all_can_be(tmp_path: Path) -> None:
     for name in ("a", "b", "c"):
         package(tmp_path / "runs", name)

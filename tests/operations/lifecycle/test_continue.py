@@ -62,6 +62,15 @@ def test_a_package_whose_checkpoints_are_gone_is_refused_before_a_session(
     assert capsys.readouterr().err.splitlines()[-1].startswith("its checkpoints are gone: restore them")
 
 
+def test_a_package_of_a_newer_roost_gets_no_session(finished: PackageFolder, messages: Messages) -> None:
+    request = finished.path / "request.json"
+    request.write_text(request.read_text().replace('"format": 1', '"format": 2'))
+    with pytest.raises(Refused) as caught:
+        continue_(ContinueRequest(package=finished.path, overrides=["max_epochs=3"]))
+    messages.check(caught.value)
+    assert [one.number for one in PackageFolder.open(finished.path).sessions()] == [1]
+
+
 @pytest.mark.parametrize("name", ["_output.txt", "progress"])
 def test_a_fifo_in_the_place_of_what_a_session_writes(finished: PackageFolder, name: str) -> None:
     (finished.path / name).unlink()

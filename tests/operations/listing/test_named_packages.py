@@ -70,6 +70,20 @@ def test_a_task_and_a_sweep(folder: Path, tmp_path: Path) -> None:
         names("try")
 
 
+def test_a_sweep_names_those_that_were_not_removed(folder: Path, tmp_path: Path, messages: Messages) -> None:
+    with QueueStore.open(tmp_path / "state" / "lab") as store:
+        for name in ("b1", "a1", "a2"):
+            each = {"package": str(folder / name), "name": name, "state": "succeeded"}
+            store.restore([queued.task(**each, sweep="7sweep", sweep_name="try")])
+    shutil.rmtree(folder / "a1")
+    assert names("try") == ["b1", "a2"]
+    for name in ("b1", "a2"):
+        shutil.rmtree(folder / name)
+    with pytest.raises(NotFound) as error:
+        select_packages(["try"])
+    messages.check(str(error.value))
+
+
 @pytest.mark.parametrize("words", [["nothing"], ["x*"], ["width>9"], ["empty"]])
 def test_what_names_nothing(words: list[str], tmp_path: Path, messages: Messages) -> None:
     (tmp_path / "empty").mkdir()

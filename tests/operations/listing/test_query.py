@@ -59,6 +59,7 @@ def test_times() -> None:
         ("step<1_000", 6, "'1_000'"),
         ("status:runing", 8, "'running'"),
         ("state=odd", 7, "succeeded"),
+        ("starred=yes", 9, "starred:true"),
         ("sort:", 6, "sort:key"),
         ("sort:-", 6, "sort:key"),
         ('a name:"open', 8, "'\"open'"),

@@ -128,7 +128,11 @@ def test_none_and_damaged_ones(tmp_path: Path) -> None:
     made = run(tmp_path / "runs", "a")
     run(tmp_path / "runs", "b", seed=1)
     (made / "args.json").write_text("{")
-    assert [row.state for row in list_runs([tmp_path / "runs"]).rows] == ["damaged", "succeeded"]
+    run(tmp_path / "runs", "c", seed=2)
+    run(tmp_path / "runs", "other", model={"width": 1})
+    found = list_runs([tmp_path / "runs"], limit=3)
+    assert [row.state for row in found.rows] == ["damaged", "succeeded", "succeeded"]
+    assert found.columns == {"seed": [None, 1, 2]}  # what cannot be read differs in nothing
 
 
 def test_equal_settings() -> None:

@@ -54,7 +54,12 @@ def test_only_what_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "there"),
-    [("perf", "'perf/*'"), ("valid/los", "valid/loss"), ("zzz/*", "train/loss, valid/loss")],
+    [
+        ("perf", "'perf/*'"),
+        ("valid/los", "valid/loss"),
+        ("vald/*", "mean valid/*"),
+        ("zzz/*", "train/loss, valid/loss"),
+    ],
 )
 def test_a_name_that_nothing_has(tmp_path: Path, name: str, there: str, messages: Messages) -> None:
     with pytest.raises(NotFound) as refused:

@@ -176,8 +176,10 @@ def test_means_over_seeds(tmp_path: Path) -> None:
     one, two = found.panels[0].curves
     assert (one.x, one.y, one.counts) == ([1], [11.0], (2, 2)) and two.y == [21.0]
     assert one.band is not None and one.band[0] == pytest.approx([11 - 2**0.5])
-    extremes = build_picture(made, view=PlotView(group_by="seed", band="min-max")).panels[0].curves[0]
-    assert extremes.band == ([10.0], [12.0])
+    assert build_picture(made, view=PlotView(group_by="seed")).band == "± standard deviation"
+    extremes = build_picture(made, view=PlotView(group_by="seed", band="min-max"))
+    assert extremes.panels[0].curves[0].band == ([10.0], [12.0])
+    assert extremes.band == "least to greatest value"
 
 
 def test_a_mean_says_where_it_is_of_fewer_runs(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import re
 
 import matplotlib as mpl
 import pytest
+from msgspec.structs import replace
 
 from roost.operations.plots.setting_drawing import draw_parallel, draw_scatter
 from roost.operations.plots.setting_points import SettingAxis, SettingPoints
@@ -35,6 +36,14 @@ def test_a_panel_for_each_setting_and_metric() -> None:
         found = texts(draw_scatter(POINTS, "svg"))
     assert {"lr", "optimizer", "Adam", "SGD", "valid/loss"} <= set(found)
     assert found.count("valid/loss") == found.count("x") == 3
+
+
+def test_whole_numbers_have_whole_ticks() -> None:
+    metric = SettingAxis("valid/loss", [1.5, 2.25, 4.125], [], False)
+    points = replace(POINTS, keys=[SettingAxis("seed", [0, 1, 2], [], False)], metrics=[metric])
+    with mpl.rc_context({"svg.fonttype": "none"}):
+        found = texts(draw_scatter(points, "svg"))
+    assert {"0", "1", "2"} <= set(found) and "0.5" not in found
 
 
 def test_a_line_for_each_run_through_all_axes() -> None:

@@ -36,9 +36,22 @@ def test_the_columns_of_all_sessions(run: roost.Package) -> None:
     assert table.cards == {1: [{"id": "GPU-1"}], 2: []} and table.hosts[2] == {"name": "vm2"}
 
 
+def test_its_text_tells_means_and_peaks(run: roost.Package) -> None:
+    table = run.system()
+    lines = [
+        "6 rows of 2 sessions, 6.0s:",
+        "name        mean  peak",
+        "gpu0/power  11    12",
+        "host/cpu    16    22",
+    ]
+    assert repr(table).splitlines() == lines
+    assert "<td>gpu0/power</td><td>11</td><td>12</td>" in table._repr_html_()
+
+
 def test_a_package_without_any(tmp_path: Path) -> None:
     table = roost.Package.new({}, root=tmp_path).system()
     assert len(table) == 0 and [*table.columns] == ["time", "seconds", "session"] and table.cards == {}
+    assert repr(table) == "0 rows of 0 sessions, 0.0s"
 
 
 @pytest.mark.parametrize("library", ["pandas", "pyarrow"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -21,11 +20,11 @@ from roost.operations.queue import list_tasks as listing
 from roost.operations.queue.list_tasks import (
     Sweep,
     TaskRow,
-    _row,
     card_numbers,
     count_hidden,
     group_sweeps,
     list_tasks,
+    task_row,
     wait_without_daemon,
 )
 from roost.package import live_progress
@@ -255,7 +254,7 @@ def test_where_a_training_is(lab: Lab, tmp_path: Path) -> None:
 
 def test_the_time_of_a_sweep_is_that_of_all_of_it() -> None:
     def row(submitted: float, started: float | None, ended: float | None) -> TaskRow:
-        return _row(task(submitted=submitted, started=started, ended=ended), defaultdict(str), "", 0.0, None)
+        return task_row(task(submitted=submitted, started=started, ended=ended), short="", reason="")
 
     tasks = (row(10.0, 50.0, 60.0), row(12.0, None, None))
     assert Sweep(id="s", short="s", tasks=tasks, total=2).seconds(100.0) == 90.0

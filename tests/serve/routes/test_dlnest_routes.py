@@ -50,7 +50,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "get_task_info": {},
     "get_devices_info": {},
     "get_DLNest_output": {"styled": False, "offset": None},
-    "get_analyze_output": {"styled": False},
+    "get_analyze_output": {"styled": False, "offset": None},
 }  # fmt: skip
 REQUIRED = {
     "run_train": {"config_path"},
@@ -338,13 +338,15 @@ def test_the_log_outlives_the_server_and_no_description_is_in_it(client: Client,
     ("name", "given"),
     [
         ("analyze", {"record_path": "/x", "script_path": "/y", "checkpoint_ID": "3", "CPU": "True"}),
-        ("run_exp", {"task_ID": "A_1", "command": "showModel"}),
-        ("get_analyze_output", {"task_ID": "A_1", "styled": "True"}),
+        ("run_exp", {"task_ID": "A_999", "command": "showModel"}),
+        ("get_analyze_output", {"task_ID": "A_999", "styled": "True"}),
     ],
 )
-def test_analyzer_tasks_are_not_there_yet(client: Client, name: str, given: dict[str, str]) -> None:
-    found = client.ask(name, **given)
-    assert found["code"] == "refused" and "roost analyze" in found["error"]
+def test_analyzers_that_do_not_exist(client: Client, name: str, given: dict[str, str]) -> None:
+    assert client.ask(name, **given)["code"] == "not_found"
+    if "task_ID" in given:
+        found = client.ask(name, **{**given, "task_ID": client.blocker})
+        assert found["code"] == "usage" and "not an analyzer" in found["error"]
 
 
 def test_the_middleware_keeps_its_status_and_a_query_is_accepted(client: Client) -> None:

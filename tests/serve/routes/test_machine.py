@@ -73,3 +73,13 @@ def test_receivers_are_shown_without_secrets_and_tested(
     assert (refused.status, refused.code) == (409, "refused") and "s3cret" not in str(refused.json)
     good.close()
     bad.close()
+
+
+def test_the_journal_is_read_from_an_offset_on_and_begins_anew(server: Server) -> None:
+    before = server.get("/journal")
+    assert server.ask("POST", "/devices", {"most_per_card": 2}).status == 200
+    page = server.get(f"/journal?offset={before['offset']}")
+    assert [line.split(" ", 2)[2] for line in page["lines"]] == ["change_devices most_per_card=2"]
+    cleared = server.ask("POST", "/journal/clear", {})
+    assert cleared.status == 200 and cleared.json["lines"] == server.get("/journal")["lines"] == []
+    assert cleared.json["offset"] == page["offset"]

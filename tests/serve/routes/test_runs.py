@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from roost.operations.lifecycle.new_project import new_project
+from roost.package import sessions
 from roost.serve.routes.served_packages import run_id
 from tests.operations.packages import ROWS, package, publish
 from tests.serve.servers import RUN, Server
@@ -45,6 +46,29 @@ def test_a_run_is_stopped_once(server: Server, folder: Path) -> None:
     assert server.lab.wait_for(task.id).state == "stopped"
     found = server.ask("POST", f"/runs/{run}/stop", {})
     assert (found.status, found.code) == (409, "refused")
+
+
+def test_a_prediction_is_queued_beside_the_run(server: Server) -> None:
+    made = package(server.root, "predicts")
+    run = run_id(str(made.path))
+    asked = {"source": "test", "gpus": 0, "begin": "+2h", "limit": 3}
+    found = server.ask("POST", f"/runs/{run}/predict", asked)
+    assert found.status == 201, found.body
+    (queued,) = found.json["queued"]
+    task = server.lab.one(queued["task"])
+    assert (queued["run"], queued["label"]) == (run, task.label) and task.label.startswith("P_")
+    assert (task.folder, task.state) == (made.path / "predictions" / "1", "pending")
+    request = sessions.load_json(task.folder / "request.json")
+    assert request is not None and (request["source"], request["limit"], request["device"]) == (
+        "test",
+        3,
+        "cpu",
+    )
+    for wrong in ({}, {"source": ""}, {**asked, "checkpoint": "lst"}, {**asked, "limit": 0}):
+        assert server.ask("POST", f"/runs/{run}/predict", wrong).status == 422, wrong
+    assert server.ask("POST", f"/runs/{run}/predict", {**asked, "checkpoint": 99}).status == 404
+    assert [path.name for path in (made.path / "predictions").iterdir()] == ["1"]
+    assert server.ask("POST", f"/tasks/{task.label}/kill", {}).status == 202
 
 
 def test_a_project_is_made_where_nothing_is(server: Server, folder: Path) -> None:
@@ -149,3 +173,34 @@ def test_runs_are_compared(server: Server) -> None:
         (f"{path}&step=-1", 422),
     ):
         assert server.ask("GET", query).status == status, query
+
+
+def test_a_package_elsewhere_is_opened_by_its_path(server: Server, tmp_path: Path) -> None:
+    path = package(tmp_path / "moved").path
+    assert server.ask("GET", f"/runs/{run_id(path)}").code == "not_found"
+    opened = server.ask("POST", "/runs/open", {"package": str(path)})
+    assert opened.status == 200 and opened.json["path"] == str(path)
+    assert server.get(f"/runs/{opened.json['id']}")["path"] == str(path)
+    relative = server.ask("POST", "/runs/open", {"package": "moved/one"})
+    assert (relative.status, relative.json["error"]["field"]) == (400, "package")
+    assert server.ask("POST", "/runs/open", {"package": str(tmp_path)}).status == 404
+    assert server.ask("POST", "/runs/open", {"package": "no-such-task"}).status == 404
+    lines = [line for line in server.get("/journal")["lines"] if "open_run" in line]
+    assert lines and all("failed: " in line for line in lines)
+
+
+def test_the_name_of_a_package_is_nosave_or_the_description(server: Server, folder: Path) -> None:
+    new_project(folder / "named", template="clean")
+    asked = {"config": str(folder / "named" / "config.yaml"), "gpus": 0, "description": "lower rate"}
+
+    def named(**more: object) -> str:
+        found = server.ask("POST", "/runs", {**asked, **more})
+        assert found.status == 201, found.body
+        (queued,) = found.json["queued"]
+        return str(queued["name"])
+
+    assert named(no_save=True, use_description=True) == "NOSAVE"
+    assert named(no_save=True) == "NOSAVE-2"
+    first, second = named(use_description=True), named(use_description=True)
+    assert first != second and second.startswith(first)
+    assert server.ask("POST", "/runs", {**asked, "description": None, "use_description": True}).status == 400

@@ -7,4 +7,5 @@ timestamps: times, parsed and formatted
 word_list: lists of names
 suggestions: suggestions for misspelled names
 terminal_text: untrusted text for a terminal
+terminal_styles: the styles in a text for a terminal
 """

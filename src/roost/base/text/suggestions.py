@@ -40,21 +40,20 @@ def closest_match(name: str, candidates: Iterable[str], *, max_distance: int | N
     best: tuple[int, int, str] | None = None
     for candidate in candidates:
         other = candidate if max_distance is not None else candidate.lower()
-        steps = _match_distance(folded, other, limit, loose=max_distance is None)
-        if steps > limit:
-            continue
-        found = (steps, abs(len(name) - len(candidate)), candidate)  # `sed` is `seed` rather than `fused`
-        if best is None or found < best:
-            best = found
+        steps, letters = _match_distance(folded, other, limit, loose=max_distance is None)
+        if steps <= limit and (best is None or (steps, letters, candidate) < best):
+            best = (steps, letters, candidate)
     return best[2] if best else None
 
 
-def _match_distance(name: str, other: str, limit: int, *, loose: bool) -> int:
+def _match_distance(name: str, other: str, limit: int, *, loose: bool) -> tuple[int, int]:
+    """Returns the distance that is compared with the limit, and the edit distance."""
     if len(other) > _LONGEST or (not loose and abs(len(name) - len(other)) > limit):
-        return limit + 1
+        return limit + 1, limit + 1
     part = loose and len(name) >= 3 and (other.startswith(name) or other.endswith(name))
+    letters = edit_distance(name, other)
     # A beginning or end counts as the least similar match that is still accepted.
-    return min(edit_distance(name, other), limit) if part else edit_distance(name, other)
+    return min(letters, limit) if part else letters, letters
 
 
 def did_you_mean(name: str, candidates: Iterable[str]) -> str:

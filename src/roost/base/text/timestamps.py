@@ -35,6 +35,11 @@ def parse_timestamp(text: str, *, setting: str) -> float:
     )
 
 
+def format_time(seconds: float | None) -> str:
+    """Returns a Unix time as local date and time; empty for None."""
+    return "" if seconds is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
+
+
 def format_clock(unix_seconds: float, *, seconds: bool = False) -> str:
     """Returns the time of day in this machine's time zone: ``14:30``, with seconds ``14:30:05``; the number
     itself if it is outside of the calendar."""

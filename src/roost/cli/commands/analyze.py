@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
-from roost.base.errors import UsageError
-from roost.cli import analysis_value
+from roost.base.errors import NotFound, UsageError
 from roost.cli.options.checkpoint_option import checkpoint_option
 from roost.cli.options.device_option import device_options, take_device
 from roost.cli.options.rank_options import CARD_MEMORY, take_card_memory
@@ -18,10 +18,14 @@ from roost.cli.options.trust_option import trust_option
 from roost.display import terminal
 
 _MAX_NONFINITE = 10
+_LOADING_OPTIONS = {
+    "trust": "--trust", "project": "--project", "out": "--out", "device": "--device", "cpu": "-CPU",
+    "memory": "-m",
+}  # fmt: skip
 
 
 @click.command("analyze")
-@click.argument("package", required=False, type=click.Path(path_type=Path))
+@click.argument("package", required=False, metavar="[PACKAGE|TASK]", type=click.Path(path_type=Path))
 @click.option(
     "-r", "--record", type=click.Path(path_type=Path), help="The package, if not given as the argument."
 )
@@ -42,12 +46,14 @@ def command(package: Path | None, record: Path | None, as_json: bool, **options:
     """Runs the function `experience` of a script on a trained package. The training may still be running.
 
     The script's output, return value and saved files are stored in the package, under analysis/. Ctrl-C ends
-    it.
+    it. With the task of an analyzer (`roost submit analyze`) the script runs there: the package is loaded
+    already, and the script must be in one of the folders of that analyzer.
 
     \b
     roost analyze runs/NAME -s accuracy            # runs AnalyzeScripts/accuracy.py
     roost analyze -r runs/NAME -s ~/look.py -c 3   # another script, on checkpoint 3
     roost analyze runs/NAME -s accuracy --json | jq .result.value
+    roost analyze A_13 -s accuracy                 # in the analyzer A_13
     """
     if (package is None) == (record is None):
         raise UsageError("name one package", fix="type `roost analyze runs/NAME -s SCRIPT`")
@@ -55,6 +61,8 @@ def command(package: Path | None, record: Path | None, as_json: bool, **options:
     from roost.cli.plain_output import PlainScreen
     from roost.operations.models.analyze import AnalyzeRequest, analyze, outcome
 
+    if package is not None and (task := _analyzer_task(package)) is not None:
+        return _run_in_analyzer(task, as_json, **options)
     device = take_device(options) or "auto"
     options["memory_mb"] = take_card_memory(options, device=device)
     started = analyze(
@@ -76,13 +84,59 @@ def command(package: Path | None, record: Path | None, as_json: bool, **options:
     return code if isinstance(code, int) else 1
 
 
+def _analyzer_task(named: Path) -> str | None:
+    """Returns the id of the task that the text names, if it is an analyzer."""
+    from roost.operations import resolve
+    from roost.package.kinds import TaskKind
+
+    if named.exists() or not resolve.has_queue():
+        return None
+    try:
+        task, *others = resolve.find_tasks(str(named))
+    except NotFound:
+        return None  # the error about a package says more
+    return task.id if not others and task.kind == TaskKind.ANALYZE else None
+
+
+def _run_in_analyzer(task: str, as_json: bool, **options: Any) -> int:
+    """Runs a script in an analyzer, shows its output and its result, and returns its exit code."""
+    from roost.analysis.analyzers import call_inbox
+    from roost.cli import live_call
+    from roost.operations.analyzers import script_call
+
+    _refuse_loading_options(options)
+    script = Path(options["script"]).expanduser()
+    name = str(script.absolute()) if script.is_file() else options["script"]
+    if options["untrained"] or options["checkpoint"] is not None:
+        wanted = call_inbox.UNTRAINED if options["untrained"] else options["checkpoint"]
+        script_call.switch_checkpoint(task, wanted)
+    found = live_call.show_call(script_call.run_script(task, name), sys.stderr if as_json else sys.stdout)
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+    else:
+        _print_result(found)
+    code = found["exit_code"]
+    return code if isinstance(code, int) else 1
+
+
+def _refuse_loading_options(options: Mapping[str, Any]) -> None:
+    """Refuses the options that say how a package is loaded: the analyzer has loaded its own."""
+    given = [option for name, option in _LOADING_OPTIONS.items() if options.get(name)]
+    if given:
+        raise UsageError(
+            "a script in an analyzer does not take this option",
+            setting=given[0],
+            fix="leave it out, or start another analyzer with `roost submit analyze`",
+        )
+
+
 def _print_result(found: dict[str, Any]) -> None:
-    from roost.analysis import analysis_folder
+    from roost.analysis import analysis_folder, result_text
 
     result = found["result"] or {}
     place = Path(found["folder"])
     for line in (
-        [*analysis_value.format_value(result["value"]), *_nonfinite_lines(result)]
+        [*result_text.format_value(result["value"]), *_nonfinite_lines(result)]
         if result.get("value") is not None  # most scripts only print
         else []
     ):

@@ -4,26 +4,13 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
 import click
 
 from roost.base.errors import UsageError
-from roost.base.text.byte_sizes import format_memory, parse_memory
-from roost.base.text.counts import format_cores
-from roost.base.text.timestamps import format_clock
+from roost.base.text.byte_sizes import parse_memory
 from roost.display import table, terminal
-from roost.display.table import Narrowing, TableColumn
-
-if TYPE_CHECKING:
-    from roost.operations.devices.devices import CardStatus
-    from roost.operations.devices.host_status import HostStatus
-
-_HEADER = ("GPU", "MODEL", "USED", "OF", "BUSY", "TEMP", "STATE", "WHO")
-_SHORTENED: dict[str, tuple[int, Literal["wrapped"]]] = {"STATE": (10, "wrapped"), "WHO": (10, "wrapped")}
-_MIN_WRAPPED = 38
-"""Characters that the last two columns have together, if they need so many, before others are left out."""
 
 
 class _TaskCountType(click.IntRange):
@@ -147,18 +134,12 @@ def command(
     if as_json:
         terminal.print_json(shown)
         return 0
-    rows = [*(row for card in shown.cards for row in _rows(card)), _host_row(shown.host)]
-    for line in _lines(rows, table.terminal_width()):
+    from roost.display.device_table import format_devices
+    from roost.operations.live_lab.card_cells import rules_text
+
+    for line in format_devices(shown, table.terminal_width()):
         click.echo(line)
-    for_tasks = _format_host(shown.host.cores, shown.host.memory_mb)
-    if not shown.cards:
-        terminal.print_status(f"no GPUs; for tasks: {for_tasks}")
-        return 0
-    most = "any number" if shown.most_per_card is None else str(shown.most_per_card)
-    terminal.print_status(
-        f"tasks per card: {most}; cards with processes without a lease: {shown.foreign}; "
-        f"kept free on each card: {format_memory(shown.keep_free_mb)}; for tasks: {for_tasks}"
-    )
+    terminal.print_status(rules_text(shown))
     return 0
 
 
@@ -178,85 +159,3 @@ def _print_history(since: str | None, *, as_json: bool) -> int:
     if found.trouble:
         terminal.print_status(f"no samples of the cards now: {found.trouble}")
     return 0
-
-
-def _lines(rows: Sequence[Sequence[str]], width: int | None) -> list[str]:
-    """Returns the lines of the table. On a terminal STATE and WHO continue in further lines, so that no line
-    is broken within a word; TEMP and BUSY are left out where these two would be too narrow."""
-    columns = zip(_HEADER, zip(*rows, strict=True), strict=True)
-    return table.format_columns(
-        [TableColumn(name, cells, *_SHORTENED.get(name, ())) for name, cells in columns],
-        width,
-        narrowing=[Narrowing(_MIN_WRAPPED, (("TEMP",), ("BUSY",)))],
-    )
-
-
-def _rows(card: CardStatus) -> Iterator[list[str]]:
-    """Yields the row of a card, and one more row for each further task, lease or process on it."""
-    first, *others = [*_users(card)] or [""]
-    total = card.total_mb
-    yield [
-        str(card.number),
-        card.name,
-        format_memory(total - card.free_mb) if total else "",
-        format_memory(total) if total else "",
-        "" if card.utilization is None else f"{card.utilization}%",
-        "" if card.temperature is None else f"{card.temperature} C",
-        _state(card),
-        first,
-    ]
-    for who in others:
-        yield ["", "", "", "", "", "", "", who]
-
-
-def _host_row(host: HostStatus) -> list[str]:
-    used, total, busy = host.memory_used_mb, host.total_memory_mb, host.busy_cores
-    given = _format_host(host.cores_given, host.memory_given_mb or None)
-    return [
-        "host",
-        _format_host(host.cores),
-        "" if used is None else format_memory(used),
-        "" if total is None else format_memory(total),
-        "" if busy is None else f"load {busy:.1f}",
-        "",
-        f"given to tasks: {given}" if host.cores_given or host.memory_given_mb else "",
-        "",
-    ]
-
-
-def _format_host(cores: int, mb: int | None = None) -> str:
-    memory = [] if mb is None else [format_memory(mb)]
-    return ", ".join([format_cores(cores), *memory])
-
-
-def _state(card: CardStatus) -> str:
-    times = [
-        f"drained {terminal.format_time(one.begin)[:-3]} to {terminal.format_time(one.end)[:-3]}"
-        for one in card.windows
-    ]
-    alone = "one process at a time" * card.exclusive
-    reasons = (
-        card.trouble,
-        "drained" * card.drained,
-        *times,
-        "not used by the lab" * (not card.allowed),
-        alone,
-    )
-    return ", ".join(filter(None, reasons))
-
-
-def _users(card: CardStatus) -> Iterator[str]:
-    for task in card.tasks:
-        yield f"task {task.short or task.id} {task.name}: {_format_share(task.mb)}, {task.state}"
-    for lease in card.leases:
-        what = f", {lease.package}" if lease.package else ""
-        pid = f", pid {lease.pid}" if lease.pid is not None else ""
-        who = f"a task of {lease.user}" if lease.task else f"{lease.user}{pid}"
-        yield f"{who}: {_format_share(lease.mb)} since {format_clock(lease.since)}{what}"
-    for one in card.processes:
-        used = "" if one.mb is None else f": {format_memory(one.mb)}"
-        yield f"{one.user or 'unknown user'}, pid {one.pid}, without a lease{used}"
-
-
-def _format_share(mb: int | None) -> str:
-    return "the whole card" if mb is None else format_memory(mb)

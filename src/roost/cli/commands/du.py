@@ -38,7 +38,7 @@ def command(words: tuple[str, ...], as_json: bool) -> int:
         for one in found.packages
     ]
     header = ("NAME", "TOTAL", "CHECKPOINTS", "RECORDS", "MEDIA", "CODE", "OTHER", "PRUNE")
-    for line in table.format_table(header, rows):
+    for line in table.fit_table(header, rows, left_out=["OTHER", "MEDIA", "CODE", "RECORDS"]):
         click.echo(line)
     prunable = format_bytes(sum(one.prunable for one in found.packages))
     trash = f"; trash {format_bytes(found.trash)}, `roost gc --all` deletes it" if found.trash else ""

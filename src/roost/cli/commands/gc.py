@@ -41,7 +41,7 @@ def command(folders: tuple[Path, ...], older: str | None, is_all: bool, yes: boo
     known = trash.entries(roots)
     found = [one for one in known if is_all or one.removed < time.time() - age]
     rows = [(one.name, terminal.format_time(one.removed), format_bytes(one.num_bytes)) for one in found]
-    for line in table.format_table(("NAME", "REMOVED", "SIZE"), rows) if rows else []:
+    for line in table.fit_table(("NAME", "REMOVED", "SIZE"), rows) if rows else []:
         click.echo(line)
     kept = [one for one in known if one not in found]
     if kept:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import shutil
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -38,6 +39,10 @@ _MIN_ABOUT = 16
 _BAR_CHARACTERS = 10
 _LINES_BESIDE_ROWS = 4
 """Lines of a screen that are no rows: the header, the number of packages left out, the next prompt."""
+_LINES_BESIDE_GROUPS = 2
+"""The empty line and the header of the second table."""
+SEED = "seed"
+"""As `roost.operations.listing.run_groups.SEED`, which is imported only where there are groups."""
 
 
 @click.command("ls")
@@ -105,8 +110,9 @@ def command(
             )
         return _print_groups(given, query, group_by, limit=limit or None, as_json=as_json)
     names = _column_names(columns) if columns is not None else [] if as_json else None
+    screen = None
     if limit is None and sys.stdout.isatty() and not as_json:
-        limit = max(1, shutil.get_terminal_size().lines - _LINES_BESIDE_ROWS)
+        screen = limit = max(1, shutil.get_terminal_size().lines - _LINES_BESIDE_ROWS)
     found = list_runs(given, query, columns=names, limit=limit or None)
     if not found.packages and not directories and len(words) == 1 and not is_query(query):
         raise NotFound(
@@ -124,10 +130,19 @@ def command(
     if not found.packages:
         _report_none(given, query)
         return 0
-    lines = _lines(found, show_folders=len(given) > 1, chosen=columns is not None)
-    if any(row.sweep for row in found.rows) and columns is None:
-        lines += _groups_below(given, query)
+    is_chosen = columns is not None
+    groups = _seed_groups(given, query) if any(row.sweep for row in found.rows) and not is_chosen else []
+    hidden_groups = 0
+    if screen is not None and groups:
+        shown = groups[: max(1, screen // 2 - _LINES_BESIDE_GROUPS)]
+        hidden_groups, groups = len(groups) - len(shown), shown
+        found = found.first(max(1, screen - len(groups) - _LINES_BESIDE_GROUPS - bool(hidden_groups)))
+    lines = _lines(found, show_folders=len(given) > 1, chosen=is_chosen)
+    if groups:
+        lines += ["", *_group_table(SEED, groups)]
     sys.stdout.write("\n".join(lines) + "\n")
+    if hidden_groups:
+        terminal.print_status(f"… and {hidden_groups:,} more of these: --group-by seed")
     _report_hidden(found.hidden)
     if columns is not None:
         _report_empty(found.columns)
@@ -222,37 +237,39 @@ def _print_groups(
     if as_json:
         terminal.print_json(groups)
     elif groups:
-        sys.stdout.write("\n".join(_group_table(_group_title(key, groups), groups)) + "\n")
+        sys.stdout.write("\n".join(_group_table(key, groups)) + "\n")
         _report_hidden(len(found) - len(groups))
     else:
         terminal.print_status("no packages" + (f" match {query}" if query else ""))
     return 0
 
 
-def _groups_below(directories: Iterable[Path | None], query: str) -> list[str]:
-    """Returns the lines of the second table, with mean and standard deviation over seeds."""
-    from roost.operations.listing.run_groups import SEED, group_runs
+def _seed_groups(directories: Iterable[Path | None], query: str) -> list[RunGroup]:
+    """Returns the groups of the second table, with mean and standard deviation over seeds."""
+    from roost.operations.listing.run_groups import group_runs
 
-    groups = [one for one in group_runs(directories, query, SEED) if one.succeeded > 1]
-    return ["", *_group_table(_group_title(SEED, groups), groups)] if groups else []
+    return [one for one in group_runs(directories, query, SEED) if one.succeeded > 1]
 
 
-def _group_title(key: str, groups: Sequence[RunGroup]) -> str:
+def _group_title(key: str, names: Sequence[str]) -> str:
     """Returns the name of the column with the values of groups: of those over seeds the setting that varies
     besides, if it is one."""
-    from roost.operations.listing.run_groups import SEED
-
     if key != SEED:
         return key.upper()
-    names = {name for one in groups for name in one.values}
-    return f"{names.pop()} (over seeds)" if len(names) == 1 else "OVER SEEDS"
+    return f"{names[0]} (over seeds)" if len(names) == 1 else "OVER SEEDS"
 
 
-def _group_table(title: str, groups: Sequence[RunGroup]) -> list[str]:
+def _group_table(key: str, groups: Sequence[RunGroup]) -> list[str]:
+    sweeps = Counter(one.sweep_name for one in groups)
+    named_twice = frozenset(name for name, count in sweeps.items() if count > 1)
+    names = _distinguishing_names(groups)
+    title = _group_title(key, names)
+    sorted_by = list(dict.fromkeys(name for one in groups for name in one.sorted_by))
     cells = [
         [
-            _format_values(one.values),
+            _format_group(one, names, named_twice),
             _format_count(one),
+            *(_format_mean_std(one.sorted_by.get(name)) for name in sorted_by),
             one.metric or "",
             _format_mean_std(one.last),
             _format_mean_std(one.best),
@@ -260,7 +277,8 @@ def _group_table(title: str, groups: Sequence[RunGroup]) -> list[str]:
         ]
         for one in groups
     ]
-    columns = zip((title, "RUNS", "METRIC", "LAST", "BEST", "FIRST"), zip(*cells, strict=True), strict=True)
+    header = (title, "RUNS", *sorted_by, "METRIC", "LAST", "BEST", "FIRST")
+    columns = zip(header, zip(*cells, strict=True), strict=True)
     return table.format_columns(
         [
             TableColumn(name, one, *((_MIN_ABOUT, "middle") if name in (title, "FIRST") else ()))
@@ -278,6 +296,27 @@ def _format_count(group: RunGroup) -> str:
     text = f"{group.succeeded} of {group.runs}"
     bar = table.format_bar(group.succeeded / group.runs, _BAR_CHARACTERS)
     return f"{bar} {text}" if sys.stdout.isatty() else text
+
+
+def _distinguishing_names(groups: Sequence[RunGroup]) -> list[str]:
+    """Returns the keys that are shown: not those that have one value wherever there is one, as many settings
+    of another project do, unless groups would look the same without them."""
+    values: dict[str, set[str]] = {}
+    for one in groups:
+        for name, value in one.values.items():
+            values.setdefault(name, set()).add(repr(value))
+    names = [name for name, found in values.items() if len(found) > 1]
+    labels = {repr([one.values.get(name) for name in names]) for one in groups}
+    is_enough = names and len(labels) == len({repr(one.values) for one in groups})
+    return names if is_enough else list(values)
+
+
+def _format_group(group: RunGroup, names: Sequence[str], named_twice: Collection[str | None]) -> str:
+    """Returns the values of a group; of a sweep its name, with the id if another one has that name, too."""
+    if list(group.values) != ["sweep"] or group.values["sweep"] is None:
+        return _format_values({name: value for name, value in group.values.items() if name in names})
+    name, id = group.sweep_name, group.values["sweep"]
+    return id if name is None else f"{name} ({id})" if name in named_twice else name
 
 
 def _format_values(values: Mapping[str, Any]) -> str:

@@ -50,7 +50,8 @@ def command(
         )
         for one in planned
     ]
-    for line in table.format_table(("NAME", "REMOVED", "WEIGHTS ONLY", "SIZE"), rows):
+    header = ("NAME", "REMOVED", "WEIGHTS ONLY", "SIZE")
+    for line in table.fit_table(header, rows, left_out=["WEIGHTS ONLY", "REMOVED"]):
         click.echo(line)
     total = format_bytes(sum(one.num_bytes for one in planned))
     if dry_run:

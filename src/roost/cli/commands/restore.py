@@ -13,12 +13,13 @@ from roost.display import table, terminal
 def command(words: tuple[str, ...], as_json: bool) -> int:
     """Takes removed packages back from the trash; without a name, lists the trash.
 
-    NAME is the name or the path that the package had, or its path in the trash. If another package has its
-    name by now, it gets a suffix.
+    NAME is the name or the path that the package had, a pattern in quotes, or its path in the trash. If
+    another package has its name by now, it gets a suffix.
 
     \b
     roost restore                              # what is in the trash
     roost restore runs/NAME
+    roost restore 'lr-*'
     """
     from msgspec import structs
 
@@ -45,6 +46,6 @@ def command(words: tuple[str, ...], as_json: bool) -> int:
         )
         for one in found
     ]
-    for line in table.format_table(("NAME", "REMOVED", "SIZE", "PATH"), rows):
+    for line in table.fit_table(("NAME", "REMOVED", "SIZE", "PATH"), rows, left_out=["PATH"]):
         click.echo(line)
     return 0

@@ -38,7 +38,8 @@ def command(words: tuple[str, ...], yes: bool) -> int:
         )
         for one in found
     ]
-    for line in table.format_table(("NAME", "STATE", "SIZE", "TAGS", "LAST"), rows):
+    header = ("NAME", "STATE", "SIZE", "TAGS", "LAST")
+    for line in table.fit_table(header, rows, left_out=["LAST", "TAGS"]):
         click.echo(line)
     count = "1 package" if len(found) == 1 else f"{len(found)} packages"
     total = f"{count}, {format_bytes(sum(one.num_bytes for one in found))}"

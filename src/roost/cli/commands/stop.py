@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -41,20 +40,19 @@ def stop_and_report(named: tuple[str, ...], *, now: bool) -> int:
     from roost.operations.lifecycle.stop import StopPending
     from roost.operations.queue.task_control import stop_all
 
-    reported: dict[Path, float] = {}
+    reported: dict[object, float] = {}
     for progress in stop_all(named, now=now):
         event = progress.event
         shown = terminal.quote_path(progress.package)
+        one = progress.package if progress.task is None else progress.task.id
         name = f"{progress.task.name}: " if progress.task is not None else f"{shown}: " if named[1:] else ""
         if not isinstance(event, StopPending):
             began = progress.task is None or progress.task.attempt > 0
             is_task = progress.task is not None
             resumable = progress.can_continue
             _report_result(event, shown, name, began=began, resumable=resumable, is_task=is_task)
-        elif (
-            progress.package not in reported or event.seconds - reported[progress.package] >= _REPORT_SECONDS
-        ):
-            reported[progress.package] = event.seconds
+        elif one not in reported or event.seconds - reported[one] >= _REPORT_SECONDS:
+            reported[one] = event.seconds
             trains = progress.can_continue
             request = "ended at once" if now else "asked to save and stop" if trains else "asked to stop"
             # A session that loads is at no step yet.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from roost.base.errors import Refused, UsageError
+from roost.cli import queued_readers
 from roost.cli.commands.continue_ import package_and_overrides
 from roost.cli.options.config_help import ConfigCommand, config_options, typed_arguments
 from roost.cli.options.resource_options import take_task_options, task_options
@@ -38,7 +39,16 @@ _FORM_OPTIONS = {
 
 
 class _SubmitCommand(ConfigCommand):
-    """Takes everything after ``--`` as a command line, even if it looks like options of `roost submit`."""
+    """Takes everything after ``--`` as a command line, even if it looks like options of `roost submit`. The
+    forms of `roost.cli.queued_readers` are commands with options of their own."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        form = queued_readers.FORMS.get(args[0]) if args else None
+        if form is None:
+            return super().make_context(info_name, args, parent, **extra)
+        return form.make_context(f"{info_name} {args[0]}", args[1:], parent, **extra)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if "--" in args:
@@ -59,7 +69,11 @@ class _SubmitCommand(ConfigCommand):
 
 
 @click.command("submit", cls=_SubmitCommand)
-@click.argument("arguments", nargs=-1, metavar="[CONFIG|continue PACKAGE] [a.b=c]... [-- COMMAND...]")
+@click.argument(
+    "arguments",
+    nargs=-1,
+    metavar="[CONFIG|continue PACKAGE|analyze|predict] [a.b=c]... [-- COMMAND...]",
+)
 @config_options
 @click.option("-d", "--description", help="A short text about the task.")
 @click.option("--name", help="The package's name; of a sweep, its name and the prefix of its packages.")
@@ -73,7 +87,7 @@ class _SubmitCommand(ConfigCommand):
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; everything else goes to stderr.")
 @click.pass_context
 def command(ctx: click.Context, /, arguments: tuple[str, ...], as_json: bool, **options: Any) -> int:
-    """Queues a training, a sweep, or any command on this machine.
+    """Queues a training, a sweep, an analyzer, a prediction, or any command on this machine.
 
     The package exists when this command returns, so you can continue editing. `roost tasks` shows the queue.
 
@@ -84,6 +98,8 @@ def command(ctx: click.Context, /, arguments: tuple[str, ...], as_json: bool, **
     roost submit config.yaml -m 20GB --begin 22:00 --priority 1 --check
     roost submit continue runs/NAME max_epochs=20 --after 06f3 --begin "tomorrow 08:00"
     roost submit --gpus 1 --retry 2 -- python train.py --epochs 3
+    roost submit analyze runs/NAME            # a loaded model, for one script after another
+    roost submit predict runs/NAME test       # both have options of their own: --help after the word
     """
     found = _submit(ctx.meta.get(_COMMAND_ARGUMENTS), arguments, options)
     if isinstance(found, int):
@@ -93,7 +109,7 @@ def command(ctx: click.Context, /, arguments: tuple[str, ...], as_json: bool, **
     for note in (*found.notes, *begin_notes(found.tasks[0].begin)):
         terminal.print_status(note)
     if as_json:
-        keys = ("id", "name", "package", "sweep", "begin")
+        keys = ("id", "label", "name", "package", "sweep", "begin")
         terminal.print_json([{key: getattr(task, key) for key in keys} for task in found.tasks])
     else:
         for line in _task_lines(found):

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import shlex
-from pathlib import Path
-
 import click
 
-from roost.display import table, terminal
+from roost.display import terminal
 
 
 @click.command("why")
@@ -36,17 +33,9 @@ def command(task: str, as_json: bool) -> int:
     if as_json:
         terminal.print_json(found)
         return 0
+    from roost.display.task_explanation import format_explanation
+
     for one in found:
-        click.echo(terminal.escape_line(f"{one.name}: {one.why}"))
-        click.echo(terminal.escape_line(f"  package  {terminal.format_path(Path(one.package))}"))
-        if one.command:
-            click.echo(terminal.escape_line(f"  command  {shlex.join(one.command)}"))
-        if one.can_go_on:
-            typed = terminal.quote_path(Path(one.package))
-            click.echo(
-                terminal.escape_line(f"  resume   roost continue {typed}, or roost submit continue {typed}")
-            )
-        rows = [(terminal.format_time(event.at), event.kind, event.text) for event in one.events]
-        for line in table.format_table(("", "", ""), rows)[1:] if rows else ():
-            click.echo(f"  {line}")
+        for line in format_explanation(one):
+            click.echo(line)
     return 0

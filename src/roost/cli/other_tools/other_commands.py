@@ -139,10 +139,10 @@ OTHER_COMMANDS = {
         OtherCommand("sattach 12", "roost attach TASK"),
     ),
     "dlnest": (
-        OtherCommand("showTask", "roost tasks"),
+        OtherCommand("showTask", "roost tasks", "`roost simple` takes all of these verbs as they are"),
         OtherCommand("showDevices", "roost devices"),
         OtherCommand("changeDevices -d 0 1", "roost devices --help"),
-        OtherCommand("runExp A_1 showModel", "roost analyze PACKAGE -s SCRIPT"),
+        OtherCommand("runExp A_1 showModel", "roost analyze TASK -s SCRIPT"),
         OtherCommand("del T_1", "roost stop TASK", "it saves first; roost kill ends at once"),
         OtherCommand("addP", "roost new --help", "plugins are named in the config: plugins: [LogInit]"),
     ),

@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -24,8 +25,9 @@ from roost.lab.queue.task import CRASHED, ENDED, FAILED, RUNNING, STARTING, SUCC
 from roost.lab.sessions import session_control
 from roost.lab.sessions.abandoned_sessions import end_abandoned
 from roost.lab.sessions.session_plan import SessionPlan, add_session
-from roost.package import sessions
+from roost.package import session_folder, sessions
 from roost.package.package import PackageFolder
+from roost.package.session_folder import SessionFolder
 from roost.package.sessions import ProcessIdentity, Session, unix_seconds
 from roost.supervisor import guard_start
 from roost.supervisor.exit_status import SUPERVISOR_KILLED
@@ -34,8 +36,8 @@ from roost.supervisor.forkserver.template_pool import TemplatePool
 
 
 class LocalExecutor:
-    """An `Executor` of this machine. The package holds the truth about its task: the process that has the
-    lock of the package is its newest session, or is about to be.
+    """An `Executor` of this machine. The session folder of a task holds the truth about it: the process that
+    has its lock is its newest session, or is about to be.
 
     Args:
         templates: The template processes from which guards and workers are forked, if possible.
@@ -49,25 +51,25 @@ class LocalExecutor:
         """The cores of each live task that requested a number of them."""
 
     def start(self, task: Task, cards: Sequence[Card]) -> Callable[[], None]:
-        """Implements `Executor.start`: adds a session to the package, with a supervisor that outlives this
-        process. An attempt that has a session already is not started again."""
-        package = PackageFolder.open(task.package)
+        """Implements `Executor.start`: adds a session to the task's folder, with a supervisor that outlives
+        this process. An attempt that has a session already is not started again."""
+        folder = _open_folder(task)
         if not task_file.exists(task):
             fix = "put its own package back, or submit the task again"
             raise NotFound(
                 "another package is at the path of this task's package", received=task.package, fix=fix
             )
-        if _has_started(package, task):
+        if _has_started(folder, task):
             return lambda: None
         plan = msgspec.convert(task.plan, SessionPlan)
-        end_abandoned(package)
+        end_abandoned(folder)
         if safe_read.is_locked(
-            package.path / sessions.LOCK_NAME
+            folder.path / sessions.LOCK_NAME
         ):  # `lock` would wait for it, as would all other tasks
             raise Refused(
-                "another process writes to its package", where=package.path, fix="wait: it starts after that"
+                "another process writes to its package", where=folder.path, fix="wait: it starts after that"
             )
-        lock_fd = package.lock()
+        lock_fd = folder.lock()
         held = None
         try:
             # The scheduler has left the memory that must stay free; other users do the same when they choose
@@ -78,7 +80,7 @@ class LocalExecutor:
                 else None
             )
             spec = add_session(
-                package,
+                folder,
                 plan,
                 cards=[card.id for card in cards],
                 leases=held,
@@ -86,7 +88,7 @@ class LocalExecutor:
                 deadline=_deadline(plan),
                 is_queued=True,
                 added={
-                    **_continued_request(package, task),
+                    **_continued_request(folder, task),
                     "task": task.id,
                     "attempt": task.attempt,
                     "cards": [card.id for card in cards],
@@ -118,7 +120,7 @@ class LocalExecutor:
         return finish
 
     def poll(self, task: Task) -> AttemptStatus:
-        """Implements `Executor.poll`, by the records of the package."""
+        """Implements `Executor.poll`, by the records of its sessions."""
         status = self._read_status(task)
         if status.state not in (RUNNING, STARTING):
             self._cores.pop(task.id, None)
@@ -127,20 +129,20 @@ class LocalExecutor:
 
     def _read_status(self, task: Task) -> AttemptStatus:
         try:
-            package = PackageFolder.open(task.package)
+            folder = _open_folder(task)
         except NotFound:
             return self._without_package(task, "its package was removed, and with it the record of its end")
-        found = self._session(package, task)
+        found = self._session(folder, task)
         if found is None and not task_file.exists(task):
             return self._without_package(task, "another package is at the path of its package")
         if found is None or found.record is None:
-            if safe_read.is_locked(package.path / sessions.LOCK_NAME):  # its supervisor is starting
+            if safe_read.is_locked(folder.path / sessions.LOCK_NAME):  # its supervisor is starting
                 return AttemptStatus(STARTING, found.number if found else None)
-            found = self._session(package, task)  # or it has started and ended meanwhile
+            found = self._session(folder, task)  # or it has started and ended meanwhile
             if found is None:
                 return NEVER_STARTED
             if found.record is None:
-                lost_in_a_row = memory_use.count_lost_in_a_row(package, task.id)
+                lost_in_a_row = memory_use.count_lost_in_a_row(folder, task.id)
                 return INTERRUPTED_START._replace(session=found.number, lost_in_a_row=lost_in_a_row)
         status = _attempt_status(found, guard_is_alive=self._has_live_guard(task) or found.guard_is_alive)
         if status.state == RUNNING:
@@ -149,22 +151,22 @@ class LocalExecutor:
         else:
             self._last_running.pop(task.id, None)
         if status.is_lost:
-            end_abandoned(package)
+            end_abandoned(folder)
         if status.state in ENDED:
             lost_in_a_row = (
-                0 if status.state == SUCCEEDED else memory_use.count_lost_in_a_row(package, task.id)
+                0 if status.state == SUCCEEDED else memory_use.count_lost_in_a_row(folder, task.id)
             )
             return status._replace(lost_in_a_row=lost_in_a_row, memory=memory_use.session_memory_use(found))
         return status
 
     def _note_cores(self, task: Task, core_ids: Sequence[int]) -> None:
-        if task.need.cores is not None:
+        if task.need.cores:
             self._cores[task.id] = core_ids
 
     def _choose_cores(self, task: Task) -> tuple[int, ...]:
         """Returns the cores to which a task is bound: as many as it requests, which no other process has
         alone as far as there are any; else those that no task of this queue has alone. Empty for all."""
-        if task.need.cores is not None:
+        if task.need.cores:
             taken = [*self._cores.values(), *cpu_cores.bound_cores()]
             return cpu_cores.choose_cores(task.need.cores, taken=taken)
         usable = cpu_cores.usable_core_ids()
@@ -213,36 +215,48 @@ class LocalExecutor:
         """Reaps the guards that this process has started; the results of their tasks are in the packages."""
         self._guards = {id: guard for id, guard in self._guards.items() if guard.poll() is None}
 
-    def _session(self, package: PackageFolder, task: Task) -> Session | None:
+    def _session(self, folder: SessionFolder, task: Task) -> Session | None:
         """Returns the session of the newest attempt, or the one that restarted automatically after it."""
-        for found in reversed(_sessions(package)):
+        for found in reversed(_sessions(folder)):
             if found.request.task == task.id:
                 return found if found.request.attempt == task.attempt else None
         return None
 
 
-def _sessions(package: PackageFolder) -> list[Session]:
-    """Returns all sessions of a package; a folder that is missing is an error here, because the task of a
-    package without sessions would count as never started."""
-    (package.path / "sessions").stat()
-    return package.sessions()
+def _open_folder(task: Task) -> SessionFolder:
+    """Opens the folder of the task's sessions: the package, or one inside it.
+
+    Raises:
+        NotFound: It does not exist.
+    """
+    if task.traits.locks_package:
+        return PackageFolder.open(task.package)
+    return session_folder.open_folder(task.folder, Path(task.package))
 
 
-def _has_started(package: PackageFolder, task: Task) -> bool:
+def _sessions(folder: SessionFolder) -> list[Session]:
+    """Returns all sessions of a folder; one that is missing is an error here, because a task without sessions
+    would count as never started."""
+    folder.session_files.stat()
+    return folder.sessions()
+
+
+def _has_started(folder: SessionFolder, task: Task) -> bool:
     """Whether another daemon has started this attempt: it had the task in a queue that was lost. Such an
     attempt is read like any other.
 
     Raises:
         RoostError: The other daemon has started a later attempt.
     """
-    own = [one for one in _sessions(package) if one.request.task == task.id]
+    own = [one for one in _sessions(folder) if one.request.task == task.id]
     if not own or own[-1].record is None:
         return False
     attempt = own[-1].request.attempt
     if isinstance(attempt, int) and attempt > task.attempt:
         what = f"another queue knows this task, and has started its attempt {attempt}"
-        fix = f"continue it with `roost submit continue {shlex.quote(str(package.path))}`"
-        raise RoostError(what, where=package.path, fix=fix)
+        again = f"continue it with `roost submit continue {shlex.quote(task.package)}`"
+        fix = again if task.traits.locks_package else "submit it again"
+        raise RoostError(what, where=folder.path, fix=fix)
     return bool(attempt == task.attempt)
 
 
@@ -281,11 +295,13 @@ def _open_process(process: ProcessIdentity) -> int | None:
             os.close(fd)
 
 
-def _continued_request(package: PackageFolder, task: Task) -> dict[str, Any]:
-    """Returns the request of an attempt after an effective one, whose overrides and checkpoint are in effect
-    already."""
-    records = package.path / "records"
-    has_begun = any(one.is_effective(records) for one in _sessions(package) if one.request.task == task.id)
+def _continued_request(folder: SessionFolder, task: Task) -> dict[str, Any]:
+    """Returns the request of an attempt at a training after an effective one, whose overrides and checkpoint
+    are in effect already."""
+    if not folder.is_package:
+        return {}
+    records = folder.path / "records"
+    has_begun = any(one.is_effective(records) for one in _sessions(folder) if one.request.task == task.id)
     return {"overrides": [], "checkpoint": None} if has_begun else {}
 
 

@@ -11,6 +11,7 @@ from roost.devices.card import TYPICAL_CONTEXT_MB, Card
 from roost.lab.memory.memory_prediction import OutOfMemory
 from roost.package.checkpoints import checkpoint
 from roost.package.package import PackageFolder
+from roost.package.session_folder import SessionFolder
 from roost.package.sessions import Session
 from roost.supervisor.exit_status import SUPERVISOR_KILLED
 
@@ -90,15 +91,17 @@ def _number(memory: Mapping[str, Any], name: str, unknown: float = 0.0) -> float
     return float(found)
 
 
-def count_lost_in_a_row(package: PackageFolder, task: str) -> int:
+def count_lost_in_a_row(folder: SessionFolder, task: str) -> int:
     """Returns how many of a task's newest sessions in a row ended by no fault of their own and saved no
     checkpoint: their supervisor was killed, or another process took memory that was promised to them."""
     lost = []
-    for session in reversed(package.sessions()):
+    for session in reversed(folder.sessions()):
         if session.request.task != task or not _is_lost(session):
             break
         lost.append(session.number)
-    saved = {info.session for info in checkpoint.read_manifests(package.checkpoints)} if lost else set()
+    saved = set[int]()
+    if lost and folder.is_package:
+        saved = {info.session for info in checkpoint.read_manifests(PackageFolder(folder.path).checkpoints)}
     return next((count for count, number in enumerate(lost) if number in saved), len(lost))
 
 

@@ -124,8 +124,9 @@ def _text(entry: dict[str, Any], task: Task) -> str:
 
 
 def _metrics(task: Task) -> dict[str, float]:
-    """Returns the newest finite value of each metric in the last rows; none for a command."""
-    if task.session is None:
+    """Returns the newest finite value of each metric in the last rows; none for a task that does not
+    train."""
+    if task.session is None or not task.traits.locks_package:
         return {}
     found: dict[str, float] = {}
     for row in records.read_tail(Path(task.package) / "records" / f"{task.session}.jsonl"):

@@ -219,19 +219,22 @@ class _Pass:
     # --- the CPU ------------------------------------------------------------------------------------------
 
     def _select_for_cpu(self, candidates: Candidates, _: UserCharges | None) -> Candidates:
-        """Returns no task if no core is left; then one task of each number of cores is tried, for the reason
-        of all of them."""
+        """Returns the tasks that count as no core if no core is left; of the others one of each number of
+        cores is tried then, for the reason of all of them."""
         if not (self.host.has_no_core and self.only_cores_of_cpu_tasks):
             return [one for one in candidates if not one[0].reason]
         reasons: dict[int | None, str] = {}
+        coreless: Candidates = []
         for group, tasks in candidates:
             cores = tasks[0].need.cores
-            if not group.reason and not self._refuse_if_sweep_is_full(tasks[0], group):
+            if not group.host_share.cores:
+                coreless += [] if group.reason else [(group, tasks)]
+            elif not group.reason and not self._refuse_if_sweep_is_full(tasks[0], group):
                 if cores not in reasons:
                     self._place_on_cpu(tasks[0], group)
                     reasons[cores] = group.reason
                 group.reason = reasons[cores]
-        return []
+        return coreless
 
     def _place_on_cpu(self, task: Task, group: TaskGroup) -> float | None:
         if self._refuse_if_sweep_is_full(task, group):

@@ -20,7 +20,8 @@ class HostShare(NamedTuple):
         if need.cores is None and need.host_memory_mb is None:
             return NO_SHARE if need.cards else ONE_CORE
         by_default = 0 if need.cards else 1
-        return cls(by_default if need.cores is None else need.cores, need.host_memory_mb or 0)
+        found = cls(by_default if need.cores is None else need.cores, need.host_memory_mb or 0)
+        return found if any(found) else NO_SHARE
 
     def fits_into(self, free: HostShare) -> bool:
         """Whether there is as much; a resource that the task does not take may be overdrawn."""

@@ -189,10 +189,12 @@ class QueueHistory:
             return dict(connection.execute(sql))
 
     def task_packages(self, states: Sequence[str]) -> list[tuple[str, str, str]]:
-        """Returns the id, the state and the package of each task in one of these states."""
+        """Returns the id, the state and the package of each task in one of these states, without tasks that
+        only read a package."""
         marks = ", ".join("?" * len(states))
         with self._read_transaction() as connection:
-            sql = f"SELECT id, state, package FROM task WHERE state IN ({marks}) ORDER BY seq"
+            sql = f"SELECT id, state, package FROM task WHERE state IN ({marks}) "
+            sql += "AND session_folder = '' ORDER BY seq"
             return list(connection.execute(sql, tuple(states)))
 
     def identity(self) -> str:

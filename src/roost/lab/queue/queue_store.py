@@ -171,8 +171,7 @@ class QueueStore(history.QueueHistory):
             return newest, self._select(changed, (seq,))
 
     def find(self, text: str) -> Task:
-        """Returns the task with an id, the beginning of one, a name, or the path of a package, with its plan.
-        Of several tasks of one package, the one that has not ended, or the newest.
+        """Returns the task that `task_lookup.find` finds, with its plan.
 
         Raises:
             NotFound: No task matches.
@@ -198,6 +197,22 @@ class QueueStore(history.QueueHistory):
         """Returns `task_lookup.unique_prefixes` of these ids."""
         with self._read_transaction() as connection:
             return task_lookup.unique_prefixes(connection, ids)
+
+    def all_ids(self) -> list[str]:
+        """Returns the ids of all tasks and sweeps, sorted (`task_lookup.unique_prefix`)."""
+        with self._read_transaction() as connection:
+            return task_lookup.all_ids(connection)
+
+    def data_version(self) -> int:
+        """Returns a number that differs after another process has changed the queue; it costs no read of a
+        table."""
+        with database.translate_errors(self.path):
+            return int(self._connection.execute("PRAGMA data_version").fetchone()[0])
+
+    def wait_reasons(self) -> dict[str, str]:
+        """Returns the reasons of the pending tasks, by id; a change of them is no event."""
+        with self._read_transaction() as connection:
+            return dict(connection.execute("SELECT id, reason FROM task WHERE state = ?", (PENDING,)))
 
     def states(self, ids: Sequence[str]) -> dict[str, str]:
         """Returns the state of each of these tasks; a task that is not in the queue is left out."""
@@ -240,9 +255,9 @@ class QueueStore(history.QueueHistory):
         if self._wal_holds_environment and not connection.in_transaction:
             self._wal_holds_environment = not database.truncate_wal(connection)
 
-    def submit(self, tasks: Sequence[Task]) -> None:
-        """Queues new tasks, all or none. The caller has recorded the folders of their packages before
-        (`roost.lab.queue.package_roots`).
+    def submit(self, tasks: Sequence[Task]) -> list[Task]:
+        """Queues new tasks, all or none; returns them with their numbers. The caller has recorded the folders
+        of their packages before (`roost.lab.queue.package_roots`).
 
         Raises:
             NotFound: A dependency is not in the queue.
@@ -251,8 +266,9 @@ class QueueStore(history.QueueHistory):
         with self._write_transaction() as connection:
             ids = [id for task in tasks for id in (task.id, *task.dependencies)]
             admission.require_can_start(tasks, self.states(ids))
-            task_rows.insert(connection, tasks)
-            self._add_events((task.id, task.state, "") for task in tasks)
+            queued = task_rows.insert(connection, tasks)
+            self._add_events((task.id, task.state, "") for task in queued)
+        return queued
 
     def start(
         self,

@@ -23,7 +23,7 @@ from roost.lab.queue import admission, database, package_roots, task_file
 from roost.lab.queue.history import MemoryPeak, QueueHistory
 from roost.lab.queue.queue_store import QueueStore
 from roost.lab.queue.task import LIVE, PENDING, RUNNING, STARTING, SUCCEEDED, Task
-from roost.package import package_name, sessions
+from roost.package import package_name, session_folder, sessions
 
 _WAL_SUFFIXES = ("-wal", "-shm")
 _LOCK = "rebuild.lock"
@@ -191,7 +191,7 @@ def _with_environment(task: Task) -> Task:
 def _with_newest_session(task: Task) -> Task:
     """Updates a task from its newest session, if that is an attempt later than the task file: the daemon then
     finds whether it runs or how it ended."""
-    found = sessions.read_all(Path(task.package) / "sessions")
+    found = sessions.read_all(task.folder / session_folder.FOLDER)
     newest = next((one for one in reversed(found) if one.request.task == task.id), None)
     attempt = int(newest.request.attempt) if newest is not None else 0
     is_idle = task.state not in LIVE

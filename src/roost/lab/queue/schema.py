@@ -13,7 +13,7 @@ from roost.base.errors import Refused
 from roost.base.system import state_folder
 from roost.lab.queue import task_rows
 
-VERSION = 4
+VERSION = 5
 
 _ENVIRONMENT_TABLE = """CREATE TABLE environment (
         number INTEGER PRIMARY KEY,
@@ -22,6 +22,8 @@ _ENVIRONMENT_TABLE = """CREATE TABLE environment (
 _ENVIRONMENT_COLUMN = "environment INTEGER REFERENCES environment (number)"
 _AFTER_ANY_COLUMN = "\"after_any\" TEXT NOT NULL DEFAULT '[]'"
 _SWEEP_NAME_COLUMN = '"sweep_name" TEXT'
+_KIND_COLUMN = "\"kind\" TEXT NOT NULL DEFAULT 'train'"
+_SESSION_FOLDER_COLUMN = "\"session_folder\" TEXT NOT NULL DEFAULT ''"
 _SWEEP_INDEX = 'CREATE INDEX task_sweep ON task ("sweep") WHERE "sweep" IS NOT NULL'
 _ENVIRONMENT_INDEX = "CREATE INDEX task_environment ON task (environment) WHERE environment IS NOT NULL"
 
@@ -31,7 +33,9 @@ TABLES = (
         seq INTEGER PRIMARY KEY,
         "id" TEXT NOT NULL UNIQUE,
         "name" TEXT NOT NULL,
+        {_KIND_COLUMN},
         "package" TEXT NOT NULL,
+        {_SESSION_FOLDER_COLUMN},
         "user" TEXT NOT NULL,
         "state" TEXT NOT NULL,
         "reason" TEXT NOT NULL,
@@ -113,6 +117,11 @@ MIGRATIONS: dict[int, _Steps] = {
         _SWEEP_INDEX,
     ),
     3: (f"ALTER TABLE task ADD COLUMN {_SWEEP_NAME_COLUMN}", _set_identity),
+    4: (
+        f"ALTER TABLE task ADD COLUMN {_KIND_COLUMN}",
+        f"ALTER TABLE task ADD COLUMN {_SESSION_FOLDER_COLUMN}",
+        task_rows.set_kinds,
+    ),
 }
 """The steps from the tables of each version to those of the next."""
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import secrets
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from roost.devices.resource_request import ResourceRequest
+from roost.package.kinds import KindTraits, TaskKind, task_label, traits_of
 from roost.package.session_schema import ENDED_STATES
 
 _DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"
@@ -30,10 +32,19 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     id: str
     """26 characters, sorted by the time of submission (a time and 80 random bits)."""
+    seq: int = 0
+    """Its number in the queue, by the order of submission, which a rebuild may change; 0 before it is
+    queued."""
     name: str
-    """The name to show: that of the package, or of the command."""
+    """The name to show: that of the package, or of the command; of a task that reads a package the path of
+    its session folder, from the package's name on."""
+    kind: str = TaskKind.TRAIN
+    """One of `roost.package.kinds.TASK_KINDS`."""
     package: str
     """The folder of the package."""
+    session_folder: str = ""
+    """The folder of a task that reads the package (`roost.package.session_folder`); empty: the package
+    itself."""
     user: str
     """The login name of the owner."""
     state: str
@@ -82,6 +93,21 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     none."""
     plan: dict[str, Any] = {}
     """The session plan that the executor starts."""
+
+    @property
+    def traits(self) -> KindTraits:
+        """What a task of its kind does with the package."""
+        return traits_of(self.kind)
+
+    @property
+    def label(self) -> str:
+        """The short name, such as ``A_13``: the letter of the kind and the number in the queue."""
+        return task_label(self.kind, self.seq)
+
+    @property
+    def folder(self) -> Path:
+        """The folder whose lock, sessions and output the task uses: the package, or its session folder."""
+        return Path(self.session_folder or self.package)
 
     @property
     def dependencies(self) -> tuple[str, ...]:

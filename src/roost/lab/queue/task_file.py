@@ -1,4 +1,5 @@
-"""``sessions/task-<id>.json``: the copy of a task in its package, from which a lost queue is rebuilt.
+"""``sessions/task-<id>.json``: the copy of a task in its session folder, which is its package or a folder in
+it. A lost queue is rebuilt from these files.
 
 Written whenever the task becomes pending again, or ends without success; the session file holds the state of
 an attempt that runs or has succeeded. Before the task is queued the file is only announced, as
@@ -21,12 +22,16 @@ from typing import Any, NamedTuple
 import msgspec
 
 from roost.base import durable, safe_read
+from roost.lab.queue import task_rows
 from roost.lab.queue.task import ENDED, EVICT, KILL, LIVE, PENDING, STOP, Task
+from roost.package import session_folder
+from roost.package.kinds import TASK_KINDS
 
 FORMAT = 1
 ENVIRONMENT = "env"
 """The key of a plan that the file leaves out; a rebuild gives the plan another environment."""
-_CARD_FIELDS = ("cards", "reserved_mb")
+_OF_THE_QUEUE = ("cards", "reserved_mb", "seq")
+"""Fields that only the queue knows."""
 _LAB_KEY = "lab"
 _ID = re.compile(r"[0-9a-z]{1,26}")
 _MAX_FLOAT, _MAX_INT = 1e11, 10**9
@@ -108,7 +113,7 @@ def remove(task: Task) -> None:
 
 def _write(path: Path, task: Task, lab: Path) -> None:
     body: dict[str, Any] = {
-        name: value for name, value in msgspec.to_builtins(task).items() if name not in _CARD_FIELDS
+        name: value for name, value in msgspec.to_builtins(task).items() if name not in _OF_THE_QUEUE
     }
     left_out = task.plan if task.state in ENDED else (ENVIRONMENT,)
     body["plan"] = {name: value for name, value in task.plan.items() if name not in left_out}
@@ -117,7 +122,7 @@ def _write(path: Path, task: Task, lab: Path) -> None:
 
 
 def _path(task: Task) -> Path:
-    return Path(task.package) / "sessions" / f"task-{task.id}.json"
+    return task.folder / session_folder.FOLDER / f"task-{task.id}.json"
 
 
 def _announced_path(task: Task) -> Path:
@@ -125,14 +130,14 @@ def _announced_path(task: Task) -> Path:
 
 
 def read_all(package: Path, report: Callable[[str], None] = lambda _: None) -> list[StoredTask]:
-    """Returns the tasks of all files in a package.
+    """Returns the tasks of all files in a package and its session folders.
 
     Args:
         package: Its folder.
         report: Called with a line for each file that is skipped, with the reason.
     """
     found = []
-    for path in sorted((package / "sessions").glob("task-*.json")):
+    for path in _files(package, "task-*.json"):
         try:
             found.append(_read(path, package))
         except (OSError, ValueError, TypeError, KeyError, RecursionError, msgspec.ValidationError) as error:
@@ -140,9 +145,14 @@ def read_all(package: Path, report: Callable[[str], None] = lambda _: None) -> l
     return found
 
 
+def _files(package: Path, pattern: str) -> Iterator[Path]:
+    for folder in (package, *(one.path for _, one in session_folder.find_all(package))):
+        yield from sorted((folder / session_folder.FOLDER).glob(pattern))
+
+
 def unconfirmed_files(package: Path) -> Iterator[Path]:
     """Yields the announced files without a final one."""
-    for path in sorted((package / "sessions").glob("task-*.coming")):
+    for path in _files(package, "task-*.coming"):
         if not path.with_suffix(".json").exists():
             yield path
 
@@ -155,7 +165,11 @@ def _read(path: Path, package: Path) -> StoredTask:
         raise ValueError("a newer roost has written it")
     if "array" in body:  # its name in the first version of the queue
         body["sweep"] = body.pop("array")
-    task = msgspec.convert({**body, "package": str(package)}, Task)
+    if "kind" not in body:  # before there were others than trainings and commands
+        body["kind"] = task_rows.kind_of_older(body["plan"], package)
+    folder = path.parent.parent
+    place = {"package": str(package), "session_folder": str(folder) if folder != package else ""}
+    task = msgspec.convert({**body, **place}, Task)
     if path.name != f"task-{task.id}.json":
         raise ValueError(f"its task is {task.id!r}")
     require_valid(task)
@@ -170,10 +184,16 @@ def require_valid(task: Task) -> None:
     """
     if not _ID.fullmatch(task.id):
         raise ValueError(f"{task.id!r} is not an id of a task")
-    known = {"state": (PENDING, *LIVE, *ENDED), "stop_asked": ("", EVICT, STOP, KILL)}
+    known = {
+        "state": (PENDING, *LIVE, *ENDED),
+        "stop_asked": ("", EVICT, STOP, KILL),
+        "kind": tuple(TASK_KINDS),
+    }
     for name, words in known.items():
         if (found := getattr(task, name)) not in words:
             raise ValueError(f"its {name} is {found!r}")
+    if task.traits.folder != (task.folder.parent.name if task.session_folder else None):
+        raise ValueError(f"a task of the kind {task.kind} has no sessions there")
     if len(set(task.cards)) < len(task.cards):
         raise ValueError(f"its cards are {task.cards}")
     for one in (task, task.need):

@@ -1,8 +1,9 @@
-"""Finds tasks and sweeps by what a user types: an id, the beginning of one, a name, or a path."""
+"""Finds tasks and sweeps by what a user types: an id, a label, the beginning of an id, a name, or a path."""
 
 from __future__ import annotations
 
 import os.path
+import re
 import shlex
 import sqlite3
 from bisect import bisect_left
@@ -13,24 +14,30 @@ from roost.base.errors import NotFound, Refused, UsageError
 from roost.base.text.suggestions import did_you_mean
 from roost.base.text.word_list import join_names
 from roost.lab.queue.task import ENDED, Task
+from roost.package.kinds import TASK_KINDS, task_label
 
 MIN_PREFIX_LENGTH = 8
 """The characters of an id that encode its time to a second: tasks submitted later begin differently."""
 _MAX_LISTED = 10
+_KINDS: dict[str, str] = {traits.letter: kind for kind, traits in TASK_KINDS.items()}
+_LABEL = re.compile(rf"([{''.join(_KINDS)}])_([1-9][0-9]{{0,17}})")
 _MAX_SUGGESTED = 1000
 
+_PACKAGE = "session_folder = ''"
+"""The condition that the session folder is the package."""
+
 _Row = tuple[str, str, str, str]
-"""The id, name, package and state of a task."""
+"""The id, name and state of a task, and before the state a text that differs for each session folder."""
 _Condition = tuple[str, tuple[str, ...]]
 """An SQL condition on tasks, and its values."""
 
 
 def find(connection: sqlite3.Connection, text: str) -> str:
-    """Returns the id of the task with an id, a name, the path of a package, or the beginning of an id, in
-    this order.
+    """Returns the id of the task with an id, a label, a name, the path of a session folder, or the beginning
+    of an id, in this order. The path of a package is that of its trainings and commands; tasks that only read
+    it have folders of their own.
 
-    Of several tasks the one that has not ended is taken; if all have ended and are of one package, the
-    newest.
+    Of several tasks the one that has not ended is taken; if all have ended and are of one folder, the newest.
 
     Args:
         connection: The queue.
@@ -41,12 +48,14 @@ def find(connection: sqlite3.Connection, text: str) -> str:
         UsageError: Several tasks match.
     """
     typed = text.strip().encode(errors="replace").decode()
-    for where, value in _conditions(typed) if typed else ():
-        sql = f"SELECT id, name, package, state FROM task WHERE {where} ORDER BY seq"
+    for where, value in (*_identifiers(typed), *_conditions(typed)) if typed else ():
+        sql = f"SELECT id, name, package || session_folder, state FROM task WHERE {where} ORDER BY seq"
         if found := connection.execute(sql, value).fetchall():
             return _single_task(found, text)
     names = connection.execute("SELECT name FROM task ORDER BY seq DESC LIMIT ?", (_MAX_SUGGESTED,))
-    near = did_you_mean(typed, dict.fromkeys(name for (name,) in names))
+    near = _other_label_hint(connection, typed) or did_you_mean(
+        typed, dict.fromkeys(name for (name,) in names)
+    )
     fix = f"{near}choose one from `roost tasks` or `roost ls`"
     raise NotFound("there is no such task or package", received=text, fix=fix)
 
@@ -60,8 +69,8 @@ def find_sweep(connection: sqlite3.Connection, text: str) -> str | None:
         UsageError: Several sweeps match, or tasks match as well.
     """
     typed = text.strip().encode(errors="replace").decode()
-    by_id, *by_name, beginning = _conditions(typed)
-    if not typed or _ids(connection, *by_id):
+    *by_name, beginning = _conditions(typed)
+    if not typed or any(_ids(connection, *one) for one in _identifiers(typed)):
         return None
     sweeps, tasks = _named(connection, typed, by_name)
     if not sweeps and not tasks:
@@ -119,18 +128,29 @@ def _sweeps_by_common_name(connection: sqlite3.Connection, typed: str) -> list[s
 def unique_prefixes(connection: sqlite3.Connection, ids: Iterable[str]) -> dict[str, str]:
     """Returns the shortest beginning of each id (of tasks and sweeps) that no other id has, with at least
     `MIN_PREFIX_LENGTH` characters."""
-    sql = "SELECT id FROM task UNION SELECT sweep FROM task WHERE sweep IS NOT NULL ORDER BY 1"
-    known = [id for (id,) in connection.execute(sql)]
-    found = {}
-    for id in ids:
-        place = bisect_left(known, id)
-        before, after = known[place - 1] if place else "", known[place + 1 : place + 2]
-        length = MIN_PREFIX_LENGTH
-        for other in (before, *after):
-            while length < len(id) and other.startswith(id[:length]):
-                length += 1
-        found[id] = id[:length]
-    return found
+    known = all_ids(connection)
+    return {id: unique_prefix(known, id) for id in ids}
+
+
+def all_ids(connection: sqlite3.Connection) -> list[str]:
+    """Returns the ids of all tasks and sweeps, sorted."""
+    # Each from its index, without rows of the table; a UNION would sort them again.
+    ids = [id for (id,) in connection.execute("SELECT id FROM task ORDER BY id")]
+    sql = "SELECT DISTINCT sweep FROM task WHERE sweep IS NOT NULL ORDER BY sweep"
+    sweeps = [id for (id,) in connection.execute(sql)]
+    return sorted({*ids, *sweeps}) if sweeps else ids
+
+
+def unique_prefix(known: Sequence[str], id: str) -> str:
+    """Returns the shortest beginning of an id that no other of the known ones has, which are sorted and
+    include it; as `unique_prefixes`."""
+    place = bisect_left(known, id)
+    before, after = known[place - 1] if place else "", known[place + 1 : place + 2]
+    length = MIN_PREFIX_LENGTH
+    for other in (before, *after):
+        while length < len(id) and other.startswith(id[:length]):
+            length += 1
+    return id[:length]
 
 
 def require_unended(task: Task, typed: str | None = None) -> None:
@@ -153,12 +173,32 @@ def _ids(connection: sqlite3.Connection, where: str, values: tuple[str, ...]) ->
     return [id for (id,) in connection.execute(f"SELECT id FROM task WHERE {where}", values)]
 
 
+def _identifiers(text: str) -> list[_Condition]:
+    """Returns the conditions that at most one task meets."""
+    found: list[_Condition] = [("id = ?", (text.lower(),))]
+    if label := _LABEL.fullmatch(text):
+        found.append(("kind = ? AND seq = ?", (_KINDS[label[1]], label[2])))
+    return found
+
+
+def _other_label_hint(connection: sqlite3.Connection, text: str) -> str:
+    """Returns the label of the task with the number of ``text``, a label with another letter."""
+    if not (label := _LABEL.fullmatch(text)):
+        return ""
+    found = connection.execute("SELECT kind FROM task WHERE seq = ?", (label[2],)).fetchone()
+    return f"did you mean {task_label(found[0], int(label[2]))}? " if found else ""
+
+
 def _conditions(text: str) -> list[_Condition]:
     return [
-        ("id = ?", (text.lower(),)),
         ("name = ?", (text,)),
-        ("package IN (?, ?)", _paths(text)),
-        *([] if "/" in text else [(f"substr(package, -{len(text) + 1}) = ?", (f"/{text}",))]),
+        (f"package IN (?, ?) AND {_PACKAGE}", _paths(text)),
+        ("session_folder IN (?, ?)", _paths(text)),
+        *(
+            []
+            if "/" in text
+            else [(f"substr(package, -{len(text) + 1}) = ? AND session_folder = ''", (f"/{text}",))]
+        ),
         ("substr(id, 1, ?) = ?", (len(text), text.lower())),  # type: ignore[list-item]
     ]
 
@@ -176,7 +216,7 @@ def _single_task(found: Sequence[_Row], text: str) -> str:
     unended = [row for row in found if row[3] not in ENDED]
     if len(unended) == 1:
         return unended[0][0]
-    if not unended and len({package for _, _, package, _ in found}) == 1:
+    if not unended and len({folder for _, _, folder, _ in found}) == 1:
         return found[-1][0]
     several = unended or found
     matches = [f"{id} ({name}, {state})" for id, name, _, state in reversed(several)]

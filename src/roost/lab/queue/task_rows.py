@@ -8,12 +8,15 @@ import json
 import sqlite3
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from roost.devices.resource_request import ResourceRequest
 from roost.lab.queue.task import ENDED, Task
+from roost.package import sessions
+from roost.package.kinds import PackageKind, TaskKind
 
 _FROM_ALLOCATION = ("cards", "reserved_mb")
 COLUMNS = tuple(
@@ -75,8 +78,8 @@ def _decompress_json(column: bytes) -> dict[str, Any]:
     return dict(json.loads(zlib.decompress(column)))
 
 
-def insert(connection: sqlite3.Connection, tasks: Iterable[Task]) -> None:
-    """Adds tasks to the table.
+def insert(connection: sqlite3.Connection, tasks: Iterable[Task]) -> list[Task]:
+    """Adds tasks to the table; returns them with their numbers.
 
     An environment, which is larger than all the rest, is stored once for all tasks with the same one, until
     the last of them has ended.
@@ -84,11 +87,14 @@ def insert(connection: sqlite3.Connection, tasks: Iterable[Task]) -> None:
     Raises:
         sqlite3.Error: The tasks cannot be written; the caller's transaction rolls them back.
     """
+    added = []
     for task in tasks:
         number = _environment_number(connection, task.state, task.plan)
-        connection.execute(
-            _INSERT, (*column_values(task).values(), number, compress_json(without_environment(task.plan)))
-        )
+        plan = compress_json(without_environment(task.plan))
+        values = {**column_values(task), "seq": task.seq or None}  # SQLite numbers a new one
+        row = connection.execute(_INSERT, (*values.values(), number, plan))
+        added.append(msgspec.structs.replace(task, seq=row.lastrowid))
+    return added
 
 
 def without_environment(plan: Mapping[str, Any]) -> dict[str, Any]:
@@ -122,6 +128,28 @@ def separate_environments(connection: sqlite3.Connection) -> None:
         number = _environment_number(connection, state, plan)
         sql = "UPDATE task SET environment = ?, plan = ? WHERE seq = ?"
         connection.execute(sql, (number, compress_json(without_environment(plan)), seq))
+
+
+def set_kinds(connection: sqlite3.Connection) -> None:
+    """Sets the kinds of the tasks of a queue of version 4, which are trainings and commands.
+
+    Raises:
+        UnreadableRow: A plan has a value that no roost writes.
+    """
+    for seq, package, column in connection.execute("SELECT seq, package, plan FROM task").fetchall():
+        try:
+            kind = kind_of_older(_decompress_json(column), package)
+        except _UNREADABLE as error:
+            raise UnreadableRow(str(error)) from error
+        if kind != TaskKind.TRAIN:
+            connection.execute("UPDATE task SET kind = ? WHERE seq = ?", (kind, seq))
+
+
+def kind_of_older(plan: Mapping[str, Any], package: str | Path) -> TaskKind:
+    """Returns the kind of a task of an older roost, by its plan; if it has none left, by its package."""
+    request = {} if plan else sessions.load_json(Path(package) / "request.json") or {}
+    is_command = plan.get("is_command") or request.get("kind") == PackageKind.COMMAND
+    return TaskKind.COMMAND if is_command else TaskKind.TRAIN
 
 
 def _environment_number(connection: sqlite3.Connection, state: str, plan: Mapping[str, Any]) -> int | None:

@@ -325,7 +325,10 @@ def without_leased_processes(card: Card, leases: Sequence[lease_files.CardLease]
 
 
 def _last_saved(task: Task) -> float | None:
-    """Returns the time of the last checkpoint of this attempt: a commit is a rename in its folder."""
+    """Returns the time of the last checkpoint of this attempt: a commit is a rename in its folder. A task
+    that only reads its package saves none."""
+    if not task.traits.locks_package:
+        return None
     try:
         at = (Path(task.package) / "Checkpoints").stat().st_mtime
     except OSError:  # its package was removed

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from roost.lab.queue.queue_store import QueueStore
 from roost.lab.queue.task import LIVE, Task
-from roost.package import sessions
+from roost.package import session_folder, sessions
 
 STALLED = "stalled"
 """The kind of the event."""
@@ -50,7 +49,7 @@ class StallEvents:
         self._last_read = now
         before, self._file_versions = self._file_versions, {}
         for task in self._store.tasks(states=LIVE):
-            path = Path(task.package) / "sessions" / f"{task.session}.json"
+            path = task.folder / session_folder.FOLDER / f"{task.session}.json"
             try:
                 found = path.stat()
             except OSError:  # it has not started, or was moved

@@ -6,16 +6,17 @@ import socket
 
 from roost.analysis import analysis_folder
 from roost.base.system import process_identity
-from roost.package.package import PackageFolder
+from roost.package.session_folder import SessionFolder
 from roost.package.sessions import Session
 from roost.supervisor.processes import abandoned_processes
 
 
-def end_abandoned(package: PackageFolder) -> None:
-    """Kills the processes of a package's sessions and analyses that have no guard and no supervisor left."""
+def end_abandoned(folder: SessionFolder) -> None:
+    """Kills the processes of the sessions of a folder, and of a package's analyses, that have no guard and no
+    supervisor left."""
     found = [
         session
-        for session in (*package.sessions(), *analysis_folder.read_all(package.path / analysis_folder.NAME))
+        for session in (*folder.sessions(), *analysis_folder.read_all(folder.path / analysis_folder.NAME))
         if _is_abandoned(session)
     ]
     if found:

@@ -16,9 +16,9 @@ from roost.base.system.worker_protocol import (
     RENDEZVOUS_VARIABLE,
     REPORT_VARIABLE,
 )
-from roost.package.package import PackageFolder
 from roost.package.results import system_metrics
 from roost.package.seals import session_seal
+from roost.package.session_folder import SessionFolder
 from roost.supervisor.limits import SessionLimits
 from roost.supervisor.session_spec import SessionSpec
 
@@ -35,7 +35,8 @@ class SessionPlan(msgspec.Struct, frozen=True, kw_only=True):
     request: dict[str, Any]
     """The content of ``sessions/<n>.request.json``, without the values that are known only at the start."""
     argv: list[str]
-    """The program and its arguments; for a worker the package and the session's number are appended."""
+    """The program and its arguments; for a worker the package, the session folder if that is another one, and
+    the session's number are appended."""
     is_command: bool = False
     """Whether the program is a command of the user, whose exit code is the outcome; else it is a worker."""
     cwd: str = ""
@@ -62,7 +63,7 @@ def callers_environment() -> dict[str, str]:
 
 
 def add_session(
-    package: PackageFolder,
+    folder: SessionFolder,
     plan: SessionPlan,
     *,
     cards: Sequence[str] | None = None,
@@ -73,12 +74,12 @@ def add_session(
     token: str | None = None,
     is_queued: bool,
 ) -> SessionSpec:
-    """Adds a session to a package, whose lock the caller holds; returns the spec for its guard.
+    """Adds a session to a session folder, whose lock the caller holds; returns the spec for its guard.
 
     The supervisor waits for the disk: the request file is durable when the session record is written.
 
     Args:
-        package: The package.
+        folder: The package, or the session folder of a task that reads one.
         plan: The plan of the session.
         cards: The value of CUDA_VISIBLE_DEVICES, as a list; None: that of the plan's environment.
         leases: The leases of these cards, whose descriptors the supervisor gets like that of the lock.
@@ -96,24 +97,25 @@ def add_session(
     token = token or secrets.token_hex(16)
     bound = {"core_ids": list(core_ids)} if core_ids else {}
     request = {**plan.request, **(added or {}), **bound, "token": token}
-    number = package.new_session(request, is_durable=False)
-    path, folder = str(package.path), package.path / "sessions"
+    number = folder.new_session(request, is_durable=False)
+    package, files = str(folder.package_path), folder.session_files
+    own_folder = () if folder.is_package else (str(folder.path),)
     terminal = str(plan.request.get("terminal") or "")
     return SessionSpec(
-        argv=[*plan.argv, *([] if plan.is_command else [path, str(number)])],
-        cwd=plan.cwd or path,
+        argv=[*plan.argv, *([] if plan.is_command else [package, *own_folder, str(number)])],
+        cwd=plan.cwd or package,
         env=_environment(plan, cards, leases, deadline),
-        package=path,
+        package=package,
         session=number,
-        output=str(package.output),
-        session_file=str(folder / f"{number}.json"),
-        request_file=str(folder / f"{number}.request.json"),
+        output=str(folder.output),
+        session_file=str(files / f"{number}.json"),
+        request_file=str(files / f"{number}.request.json"),
         token=token,
         limits=SessionLimits(**plan.limits),
-        progress="" if plan.is_command else str(package.progress),
-        stacks=str(folder / f"{number}.stacks.txt"),
-        seal=str(session_seal.seal_path(package.path, number)),
-        system=str(package.path / system_metrics.FOLDER / f"{number}.jsonl"),
+        progress="" if plan.is_command else str(folder.progress),
+        stacks=str(files / f"{number}.stacks.txt"),
+        seal=str(session_seal.seal_path(folder.path, number)),
+        system=str(folder.path / system_metrics.FOLDER / f"{number}.jsonl"),
         samples=lease_files.make_samples_folder(),
         card_ids=leases.card_ids if leases is not None else (),
         terminal=terminal,

@@ -75,7 +75,9 @@ class RunRelation(msgspec.Struct, frozen=True, kw_only=True):
     """How the runs of a comparison are related."""
 
     sweep: str | None
-    """The sweep of all runs."""
+    """The id of the sweep of all runs."""
+    sweep_name: str | None
+    """The name that it was given, if it was."""
     forks: list[ForkRelation]
     common_parent: CommonParent | None
     same_settings: bool | None

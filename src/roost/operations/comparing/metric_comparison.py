@@ -17,7 +17,7 @@ from roost.operations.comparing.compared_run import RunContent
 from roost.operations.comparing.comparison import MetricComparison, Mode
 from roost.operations.curves import history_cache
 from roost.operations.curves.history_cache import DamagedCache, History, Series
-from roost.operations.plots.plot_panels import matches_any
+from roost.operations.plots.plot_panels import matches_any, with_groups
 from roost.package import records
 
 # fmt: off
@@ -128,8 +128,9 @@ class MetricTable:
         """
         for name in self._names:
             if self._known and not any(matches_any(one, [name]) for one in self._known):
-                near = did_you_mean(name, sorted(self._known))
-                fix = near or f"there are: {join_names(sorted(self._known), _MAX_LISTED)}"
+                near = did_you_mean(name, with_groups(self._known))
+                known = sorted(self._known, key=lambda one: (not records.is_metric(one), one))
+                fix = near or f"there are: {join_names(known, _MAX_LISTED)}"
                 raise NotFound("no metric of that name is recorded", received=name, fix=fix)
 
     def comparisons(self) -> list[MetricComparison]:

@@ -34,6 +34,7 @@ def relate(
     changes = [one for one in differences if differs_in_effect(one)]
     return RunRelation(
         sweep=sweep,
+        sweep_name=runs[0].summary.sweep_name if sweep is not None else None,
         forks=_forks(runs) if len(runs) <= _MAX_PAIRS else [],
         common_parent=_common_parent(runs),
         same_settings=not changes if is_known else None,

@@ -127,6 +127,23 @@ def show() -> DeviceList:
         with lab.open_queue() as store:
             rules, live = read_rules(store), store.tasks(states=LIVE)
             short = store.unique_prefixes(task.id for task in live)
+    return list_devices(cards, rules, live, short)
+
+
+def list_devices(
+    cards: Sequence[Card], rules: Rules, live: Sequence[Task], short: Mapping[str, str]
+) -> DeviceList:
+    """Returns the list of `show` for cards and live tasks that are known.
+
+    Args:
+        cards: The cards of the machine.
+        rules: Of the lab.
+        live: The live tasks of the lab.
+        short: The shortest unique prefixes of their ids.
+
+    Raises:
+        RoostError: The leases cannot be read.
+    """
     found = [_card_status(card, rules, live, short, lease_files.live_leases(card.id)) for card in cards]
     host = host_status(rules, live)
     return DeviceList(found, rules.most_per_card, rules.foreign, rules.safety_mb, rules.cores, host)

@@ -84,9 +84,10 @@ def plan(words: Sequence[str], request: PruneRequest) -> list[PlannedPruning]:
 
     Raises:
         NotFound: A word names no package.
-        UsageError: The query is not valid.
+        UsageError: The query is not valid, or a word names a task that only reads a package.
         Refused: At least one of the packages must not be pruned, or not so; the message names each.
     """
+    refusals.require_no_reader(words, verb="pruned")
     packages = list(dict.fromkeys(Path(os.path.abspath(one)) for one in select_packages(words)))  # noqa: PTH100  - keeps links
     found = refusals.find_refusals(packages)
     refused = {one.package for one in found}

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from roost.analysis import analysis_folder
 from roost.base import safe_read
-from roost.base.errors import NotFound, Refused, RoostError, with_fix
+from roost.base.errors import NotFound, Refused, RoostError, UsageError, with_fix
 from roost.base.system import state_folder
 from roost.base.text.word_list import join_names
 from roost.lab.queue import task_file
@@ -21,10 +21,13 @@ from roost.lab.queue.queue_store import QueueStore
 from roost.lab.queue.task import LIVE, PENDING
 from roost.operations import resolve
 from roost.operations.listing.list_packages import entries
+from roost.operations.listing.named_packages import is_query
 from roost.operations.reading import package_schema
-from roost.package import labels, sessions
+from roost.package import labels, session_folder, sessions
 from roost.package.checkpoints import checkpoint, pruning
+from roost.package.kinds import TASK_KINDS, TaskKind
 from roost.package.package import PackageFolder
+from roost.package.session_folder import SessionFolder
 
 _MAX_SHOWN = 5
 
@@ -58,6 +61,27 @@ def require_none(refusals: Sequence[Refusal], *, verb: str) -> None:
     if len(refusals) > _MAX_SHOWN:
         found.append(f"and {len(refusals) - _MAX_SHOWN} more")
     raise Refused(f"nothing was {verb}: {'. '.join(found)}")
+
+
+def require_no_reader(words: Sequence[str], *, verb: str) -> None:
+    """Checks that no word names a task that only reads a package, such as an analyzer: its package would go.
+
+    Args:
+        words: As the user typed them.
+        verb: As for `require_none`.
+
+    Raises:
+        UsageError: A word names such a task.
+    """
+    for word in words:
+        is_path = os.path.lexists(word) and session_folder.find_at(Path(word)) is None
+        if is_path or is_query(word) or resolve.find_in_runs(word) is not None:
+            continue
+        task = resolve.find_reading_task(word)
+        if task is not None:
+            what = f"this is the {task.traits.noun} {task.label} of a package, and only packages are {verb}"
+            fix = f"name the package if you mean it: {quote(task.package)}"
+            raise UsageError(what, received=word, fix=fix)
 
 
 def find_refusals(packages: Sequence[Path]) -> list[Refusal]:
@@ -116,7 +140,8 @@ def _refusal(package: Path, dependents: Dependents) -> Refusal | None:
         )
     try:
         package_schema.require_changeable(package)
-        for reason, fix in itertools.chain(_uses(package), dependents.of(package), _foreign(package)):
+        needs = dependents.of(package) if dependents is not None else ()
+        for reason, fix in itertools.chain(_uses(package), needs, _foreign(package)):
             return Refusal(package, reason, fix)
         if safe_read.is_locked(package / sessions.LOCK_NAME):
             return Refusal(package, "is in use by another process", "let that process end", is_by_lock=True)
@@ -138,6 +163,8 @@ def _uses(package: Path) -> Iterator[_Reason]:
     newest = next(reversed(sessions.read_all(package / "sessions")), None)
     if newest is not None and newest.is_live:
         yield f"is {newest.state}", f"roost stop {path}"
+    for kind, folder in session_folder.find_all(package):
+        yield from _uses_by_reader(kind, folder)
     for one in analysis_folder.read_all(package / analysis_folder.NAME):
         if one.is_live:
             yield (
@@ -152,6 +179,15 @@ def _uses(package: Path) -> Iterator[_Reason]:
         yield f"waits in the queue of {lab}: task {id}", fix
 
 
+def _uses_by_reader(kind: TaskKind, folder: SessionFolder) -> Iterator[_Reason]:
+    """Yields why a task that only reads the package keeps it from being removed."""
+    name = f"{TASK_KINDS[kind].noun} ({folder.path.relative_to(folder.package_path)})"
+    for task in resolve.unfinished_tasks(folder.path):
+        yield f"is read by the {name}, task {task.label}, which is {task.state}", f"roost stop {task.label}"
+    if folder.sessions() and folder.sessions()[-1].is_live:
+        yield f"is read by the {name}", f"roost stop {quote(str(folder.path))}"
+
+
 def _waiting_tasks(package: Path) -> list[str]:
     return [task.id for task in resolve.unfinished_tasks(package)]
 
@@ -161,7 +197,8 @@ def _tasks_of_lost_queues(package: Path) -> Iterator[tuple[str, str]]:
     there."""
     own = task_file.lab_name(state_folder.lab_folder()) if resolve.has_queue() else None
     begun: dict[str, int] = {}
-    for session in sessions.read_all(package / "sessions"):
+    folders = [package, *(folder.path for _, folder in session_folder.find_all(package))]
+    for session in itertools.chain(*(sessions.read_all(one / session_folder.FOLDER) for one in folders)):
         begun[str(session.request.task)] = int(session.request.attempt)
     for one in task_file.read_all(package):
         # The file is written when the task becomes pending again: a later attempt is known by its session.
@@ -179,7 +216,7 @@ def _foreign(package: Path) -> Iterator[_Reason]:
 
 
 def owner(path: Path) -> str:
-    """Returns the name of the user to whom a file belongs."""
+    """Returns the name of the owner of a file."""
     try:
         return path.owner()
     except (KeyError, OSError):

@@ -12,6 +12,8 @@ in its folder or in the trash. No reader takes an entry of the trash for a run, 
 from __future__ import annotations
 
 import contextlib
+import fnmatch
+import glob
 import os
 import re
 import time
@@ -25,6 +27,7 @@ import msgspec
 
 from roost.base import durable, safe_read
 from roost.base.errors import NotFound, Refused, RoostError, UsageError
+from roost.base.text.suggestions import did_you_mean
 from roost.base.text.word_list import join_names
 from roost.operations import work_progress
 from roost.operations.keeping import allocated_bytes, refusals
@@ -84,9 +87,10 @@ def plan_removal(words: Sequence[str]) -> list[Removable]:
 
     Raises:
         NotFound: A word names no package.
-        UsageError: The query is not valid.
+        UsageError: The query is not valid, or a word names a task that only reads a package.
         Refused: At least one of the packages must not be removed; the message names each, with the reason.
     """
+    refusals.require_no_reader(words, verb="removed")
     packages = list(dict.fromkeys(Path(os.path.abspath(one)) for one in select_packages(words)))  # noqa: PTH100  - keeps links
     refusals.require_none(refusals.find_refusals(packages), verb="removed")
     return [
@@ -217,16 +221,16 @@ def restore(words: Sequence[str]) -> Iterator[tuple[Path, Path]]:
     suffix, as that of a new package does.
 
     Args:
-        words: Names of removed packages, the paths that they had, or their paths in the trash. All are looked
-            up before the first is moved.
+        words: Names of removed packages, the paths that they had, their paths in the trash, or patterns of
+            names. All are looked up before the first is moved.
 
     Raises:
         NotFound: A word names no removed package.
-        UsageError: A word names several.
+        UsageError: A name is that of several.
         Refused: A process has the package's lock.
         OSError: A package cannot be moved; it is in the trash.
     """
-    for path in dict.fromkeys(_find_removed(word) for word in words):
+    for path in dict.fromkeys(path for word in words for path in _find_removed(word)):
         parsed = _parse(path)
         assert parsed is not None, "`_find_removed` looks for entries"
         if safe_read.is_locked(path / sessions.LOCK_NAME):
@@ -246,21 +250,27 @@ def restore(words: Sequence[str]) -> Iterator[tuple[Path, Path]]:
         yield path, to
 
 
-def _find_removed(word: str) -> Path:
+def _find_removed(word: str) -> list[Path]:
     given = Path(word)
     if given.parent.name == FOLDER and _parse(given) is not None and given.is_dir():
-        return given
+        return [given]
     roots = [given.parent] if "/" in word else find_roots([])
-    found = [path for path in _entry_paths(roots) if given.name in (path.name, (_parse(path) or ("",))[0])]
+    names = {path: (_parse(path) or ("",))[0] for path in _entry_paths(roots)}
+    found = [path for path, name in names.items() if given.name in (path.name, name)]
+    if not found and glob.has_magic(given.name):
+        found = [path for path, name in names.items() if fnmatch.fnmatchcase(name, given.name)]
+        if len({names[path] for path in found}) == len(found) > 0:
+            return found
     if not found:
-        fix = "`roost restore` lists the trash; it is that of the current folder and its runs"
+        near = did_you_mean(given.name, names.values())
+        fix = f"{near}`roost restore` lists the trash; it is that of the current folder and its runs"
         raise NotFound("no removed package has this name", received=word, fix=fix)
     if len(found) > 1:
         shown = join_names([quote(str(path)) for path in found], _MAX_SHOWN)
         raise UsageError(
             f"{len(found)} removed packages have this name", received=word, fix=f"give one of {shown}"
         )
-    return found[0]
+    return found
 
 
 # --- deletion ---------------------------------------------------------------------------------------------

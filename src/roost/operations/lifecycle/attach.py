@@ -6,13 +6,15 @@ from pathlib import Path
 from shlex import quote
 
 from roost.base.errors import Refused
+from roost.operations import resolve
 from roost.operations.reading import package_schema
 from roost.operations.reading.output_reader import tail_offset
 from roost.operations.sessions.running_session import RunningSession, newest_session, running_session
 
 
 def attach(package: Path | str, *, lines: int = 10) -> RunningSession:
-    """Returns the running session of a package, to be followed from its last ``lines`` lines of output on.
+    """Returns the running session of a package, or of a task that reads one, to be followed from its last
+    ``lines`` lines of output on.
 
     Raises:
         NotFound: There is no such package.
@@ -20,10 +22,14 @@ def attach(package: Path | str, *, lines: int = 10) -> RunningSession:
         Refused: No session is running, or it does not print into the package.
         RoostError: The session has been starting for too long.
     """
-    opened = package_schema.open_checked(package)
+    opened = resolve.find_session_folder(package)
+    if opened.is_package:
+        opened = package_schema.open_checked(opened.path)
     session = newest_session(opened)
     if session is None or session.state != "running":
         ended = f"session {session.number} has ended: {session.state}" if session else "it has had no session"
+        if not opened.is_package:
+            raise Refused(f"this task does not run; {ended}", where=opened.path, fix="see `roost why`")
         raise Refused(
             f"no session of this package is running; {ended}",
             where=opened.path,

@@ -174,10 +174,11 @@ def next_session(package: PackageFolder, request: ContinueRequest) -> NextSessio
 
     Raises:
         CheckpointError: The named checkpoint is damaged, or all checkpoints are gone.
-        Refused: A change needs ``force``.
+        Refused: A change needs ``force``, or a newer roost has written the package.
         ConfigError: An override is wrong.
         NotFound: There is no such project.
     """
+    package_schema.require_changeable(package.path)
     require_runner(package)
     package_schema.require_folders(package)
     package_schema.require_session_files(package)

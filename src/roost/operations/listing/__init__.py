@@ -4,6 +4,7 @@ package_row: the summary of a package in a list
 package_summary: makes that summary
 list_packages: the packages of folders, with an index of the summaries
 query: the query language of lists
+term_match: whether values match a term of a query, and their order
 search: selects and sorts packages by a query
 search_columns: the values of a key of a query, for packages of several folders
 search_index: the search fields of all packages of a folder, in a cache

@@ -48,6 +48,8 @@ class PackageSummary(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The id of its newest task in a queue."""
     sweep: str | None = None
     """The id of the sweep, for a run of one."""
+    sweep_name: str | None = None
+    """The name that the sweep was given, if it was."""
     group: str | None = None
     """For a run of a sweep: equal for runs that differ only in their seed."""
     tags: list[str] = []

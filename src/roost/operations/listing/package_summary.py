@@ -13,7 +13,7 @@ from typing import Any
 from roost.base.errors import CheckpointError, NotFound
 from roost.base.system.worker_protocol import EARLY_STOP, TIME_LIMIT
 from roost.lab.queue import task_file
-from roost.lab.queue.task import ENDED
+from roost.lab.queue.task import ENDED, Task
 from roost.operations.listing.package_row import FOREIGN, PackageSummary
 from roost.operations.reading import package_schema
 from roost.operations.reading.package_schema import DamagedPackage
@@ -64,6 +64,7 @@ def _summarize_checked(path: Path) -> PackageSummary:
     stored_tasks = task_file.read_all(path)
     parent = next(iter(lineage.ancestry_of_request(request)), None)
     given = labels.read(path)
+    sweep = _newest_of_sweep(stored_tasks)
     return PackageSummary(
         name=package_schema.printable(path.name),
         state=latest.state_shown if latest else _state_before_sessions(stored_tasks),
@@ -83,8 +84,9 @@ def _summarize_checked(path: Path) -> PackageSummary:
         parent=parent.package if parent is not None else None,
         parent_step=parent.step if parent is not None else None,
         task=stored_tasks[-1].task.id if stored_tasks else None,
-        sweep=(sweep := _sweep(stored_tasks)),
-        group=_group(path, sweep) if sweep is not None else None,
+        sweep=sweep.sweep if sweep is not None else None,
+        sweep_name=sweep.sweep_name if sweep is not None else None,
+        group=_group(path, sweep.sweep) if sweep is not None and sweep.sweep is not None else None,
         tags=given.tags,
         note=given.note,
         starred=given.starred,
@@ -114,8 +116,9 @@ def _state_before_sessions(stored_tasks: Sequence[task_file.StoredTask]) -> str:
     return states[-1] if states and all(state in ENDED for state in states) else "new"
 
 
-def _sweep(stored_tasks: Sequence[task_file.StoredTask]) -> str | None:
-    return next((one.task.sweep for one in reversed(stored_tasks) if one.task.sweep is not None), None)
+def _newest_of_sweep(stored_tasks: Sequence[task_file.StoredTask]) -> Task | None:
+    """Returns the newest task that is one of a sweep."""
+    return next((one.task for one in reversed(stored_tasks) if one.task.sweep is not None), None)
 
 
 def _group(path: Path, sweep: str) -> str:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Literal, NamedTuple, NoReturn
 
@@ -35,10 +36,13 @@ _SHORT_OPERATORS: dict[str, Operator] = {":": ":", "=": "=", "<": "<", ">": ">"}
 _OPERATOR_CORRECTIONS = {"=<": "<=", "=>": ">=", "<>": "!=", "=!": "!="}
 _KEY_ALIASES = {"status": "state", "tag": "tags"}
 """Alternative names of keys."""
+_DURATION_KEYS = ("seconds", "left")
+_TIME_KEYS = ("started", "submitted", "ended")
 SIZE = "size"
 """The key of the bytes that a package takes on the disk."""
 _UNIT_BYTES = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)(B|kB|MB|GB|TB)")
+_TRUTHS = ("true", "false")
 _UNIT_SECONDS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)(s|m|min|h|d)")
 
@@ -108,8 +112,12 @@ class _Term(NamedTuple):
     """Whether a part of it is in quotes."""
 
 
-def parse(text: str) -> Query:
+def parse(text: str, *, states: Sequence[str] = STATES) -> Query:
     """Parses a query. A query without terms selects all runs, in their order.
+
+    Args:
+        text: The query.
+        states: The states that a term may name.
 
     Raises:
         UsageError: The query is not valid; names the character at which the error begins.
@@ -127,7 +135,7 @@ def parse(text: str) -> Query:
         elif term.left == "sort" and term.operator == ":":
             found.sort_keys.append(_parse_sort_key(term))
         else:
-            found.comparisons.append(_parse_comparison(term))
+            found.comparisons.append(_parse_comparison(term, states))
     return found
 
 
@@ -155,7 +163,7 @@ def _parse_sort_key(term: _Term) -> SortKey:
     return SortKey(Key(_KEY_ALIASES.get(name, name), term.right_position + descending), descending)
 
 
-def _parse_comparison(term: _Term) -> Comparison:
+def _parse_comparison(term: _Term, states: Sequence[str]) -> Comparison:
     if not term.left:
         after = term.right or "VALUE"
         fix = f"write key{term.operator}{after}, without spaces, or put the text into quotes"
@@ -175,20 +183,24 @@ def _parse_comparison(term: _Term) -> Comparison:
     if name == SIZE and number is None:
         fix = f"give a size, as in {term.left}{operator}1.5GB; name a setting in full, as in model.{name}"
         _refuse("it is compared with the place on the disk", term.right_position, term.right, fix)
-    if name == "state" and term.right not in STATES:
-        fix = (did_you_mean(term.right, STATES) or "").rstrip() or f"give one of {', '.join(STATES)}"
+    if name == "state" and term.right not in states:
+        fix = (did_you_mean(term.right, states) or "").rstrip() or f"give one of {', '.join(states)}"
         _refuse("there is no such state", term.right_position, term.right, fix)
+    if name == "starred" and term.right not in _TRUTHS:
+        _refuse(
+            "this is true or false", term.right_position, term.right, "write starred:true or starred:false"
+        )
     return Comparison(Key(name, term.position), operator, term.right, number)
 
 
 def _parse_number(key: str, text: str) -> float | None:
     with contextlib.suppress(ValueError):
         return float(text) if "_" not in text else None
-    if key == "seconds" and (found := _DURATION.fullmatch(text)):
+    if key in _DURATION_KEYS and (found := _DURATION.fullmatch(text)):
         return float(found[1]) * _UNIT_SECONDS[found[2]]
     if key == SIZE and (found := _SIZE.fullmatch(text)):
         return float(found[1]) * _UNIT_BYTES[found[2]]
-    if key == "started":
+    if key in _TIME_KEYS:
         with contextlib.suppress(ValueError, OverflowError, OSError):
             return datetime.fromisoformat(text).timestamp()
     return None

@@ -40,8 +40,12 @@ class RunGroup(msgspec.Struct, frozen=True, kw_only=True):
     """Over the newest values."""
     best: MeanStd | None
     """Over the values of the best checkpoints."""
+    sorted_by: dict[str, MeanStd]
+    """The metric by which the query sorts, if it is not `metric`: over its newest values."""
     first_run: str
     """The path of the run that comes first in the list."""
+    sweep_name: str | None = None
+    """The name of the sweep, if all runs are of one that was given a name."""
 
 
 class _Member(NamedTuple):
@@ -68,7 +72,9 @@ def group_runs(directories: Iterable[Path | str | None], query: str, key: str) -
         id = repr(values), package.entry.summary.metric  # as text, since 1 equals True, and NaN not itself
         groups.setdefault(id, (values, []))[1].append(_Member(position, package))
     order = _Order(found, query)
-    return [_summarize(*group) for group in sorted(groups.values(), key=lambda group: order.key(group[1]))]
+    return [
+        _summarize(*group, order) for group in sorted(groups.values(), key=lambda group: order.key(group[1]))
+    ]
 
 
 def common_values(found: FoundPackages, key: str) -> list[dict[str, Any]]:
@@ -94,9 +100,17 @@ class _Order:
         first = next(iter(parse(query).sort_keys), None)
         self._values: list[Any] = []
         self._sign = 1
+        self.metric = (
+            first.key.name if first is not None and first.key.name in found.columns.metrics else None
+        )
+        """The metric by which the query sorts."""
         if first is not None:
             self._values = read_column(found.columns, first.key.name, found.selected)
             self._sign = -1 if first.descending else 1
+
+    def values(self, members: Sequence[_Member]) -> list[Any]:
+        """Returns the values of the sort key."""
+        return [self._values[one.position] for one in members]
 
     def key(self, members: Sequence[_Member]) -> tuple[float, int]:
         numbers = [
@@ -111,10 +125,15 @@ class _Order:
         return mean if self._values else 0.0, members[0].position
 
 
-def _summarize(values: dict[str, Any], members: Sequence[_Member]) -> RunGroup:
+def _summarize(values: dict[str, Any], members: Sequence[_Member], order: _Order) -> RunGroup:
     rows = [one.package.entry.summary for one in members]
     succeeded = [row for row in rows if row.state == "succeeded"]
     first = members[0].package
+    sorted_by = None
+    if order.metric is not None and order.metric != rows[0].metric:
+        sorted_by = _mean_std(
+            order.values([one for one in members if one.package.entry.summary.state == "succeeded"])
+        )
     return RunGroup(
         values=values,
         runs=len(rows),
@@ -122,7 +141,9 @@ def _summarize(values: dict[str, Any], members: Sequence[_Member]) -> RunGroup:
         metric=rows[0].metric,
         last=_mean_std([row.last for row in succeeded]),
         best=_mean_std([row.best for row in succeeded]),
+        sorted_by={} if sorted_by is None or order.metric is None else {order.metric: sorted_by},
         first_run=str(first.folder / first.name),
+        sweep_name=rows[0].sweep_name if len({row.sweep for row in rows}) == 1 else None,
     )
 
 

@@ -31,6 +31,14 @@ class RunListing(NamedTuple):
     known: SearchColumns
     """The settings and metrics of all packages of the folders."""
 
+    def first(self, count: int) -> RunListing:
+        """Returns the first packages only."""
+        return self._replace(
+            packages=self.packages[:count],
+            columns={name: values[:count] for name, values in self.columns.items()},
+            hidden=self.hidden + max(0, len(self.packages) - count),
+        )
+
     @property
     def rows(self) -> list[PackageSummary]:
         """The summaries of the packages."""
@@ -104,7 +112,8 @@ def read_column(columns: SearchColumns, name: str, packages: Sequence[FoundPacka
 
 def varying_settings(columns: SearchColumns, packages: Sequence[FoundPackage]) -> dict[str, list[Any]]:
     """Returns the settings in which packages differ, by dotted name: those first that most of them have, and
-    of these those at the top of the config."""
+    of these those at the top of the config. Packages without any setting, such as damaged ones, differ from
+    none."""
     found = {}
     for name in columns.settings if packages else ():
         if columns.is_constant(name):
@@ -113,7 +122,26 @@ def varying_settings(columns: SearchColumns, packages: Sequence[FoundPackage]) -
         first = join_values(get(packages[0]))
         if any(not is_same(first, join_values(get(one))) for one in packages):
             found[name] = [join_values(get(one)) for one in packages]
+    if bare := _without_settings(columns, packages, found):
+        with_settings = [at for at in range(len(packages)) if at not in bare]
+        first = with_settings[0]
+        found = {
+            name: values
+            for name, values in found.items()
+            if any(not is_same(values[first], values[at]) for at in with_settings)
+        }
     return dict(sorted(found.items(), key=lambda one: (one[1].count(None), one[0].count("."), one[0])))
+
+
+def _without_settings(
+    columns: SearchColumns, packages: Sequence[FoundPackage], varying: dict[str, list[Any]]
+) -> frozenset[int]:
+    """Returns the places of packages without any setting, which have none of the varying ones."""
+    found = set(range(len(packages)) if varying else ())
+    for values in varying.values():
+        found = {at for at in found if values[at] is None}
+    getters = [columns.setting(name) for name in columns.settings] if found else []
+    return frozenset(at for at in found if not any(get(packages[at]) for get in getters))
 
 
 def is_same(one: Any, two: Any) -> bool:

@@ -16,25 +16,13 @@ or with one that is not a number where numbers are compared, does not match, exc
 
 from __future__ import annotations
 
-import json
-import math
-import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from roost.operations import work_progress
+from roost.operations.listing import term_match
 from roost.operations.listing.package_row import FoundPackage, PackageSummary
-from roost.operations.listing.query import SIZE, Comparison, Key, SortKey, parse
-from roost.operations.listing.search_columns import SearchColumns, ValueGetter
-
-_COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
-_WHOLE_WORDS = ("state", "tags")
-"""Keys whose values ``:`` compares as a whole: ``tag:base`` does not select ``baseline``."""
+from roost.operations.listing.query import SIZE, Key, parse
+from roost.operations.listing.search_columns import SearchColumns
 
 
 def search(
@@ -57,10 +45,11 @@ def search(
         one for one in packages if all(_matches_text(one.entry.summary, word.text) for word in query.words)
     ]
     for comparison in query.comparisons:
-        get, matches = values[comparison.key.name], _predicate(comparison)
+        get, matches = values[comparison.key.name], term_match.predicate(comparison)
         found = [one for one in _track(found, comparison.key) if matches(get(one))]
     for sort_key in reversed(query.sort_keys):
-        found = _sort(found, values[sort_key.key.name], sort_key)
+        get, tracked = values[sort_key.key.name], _track(found, sort_key.key)
+        found = term_match.sort_by(tracked, get, descending=sort_key.descending)
     return found
 
 
@@ -71,55 +60,3 @@ def _track(packages: Sequence[FoundPackage], key: Key) -> Iterable[FoundPackage]
 
 def _matches_text(row: PackageSummary, text: str) -> bool:
     return text in row.name.casefold() or (row.description is not None and text in row.description.casefold())
-
-
-def _predicate(comparison: Comparison) -> Callable[[Sequence[Any]], bool]:
-    compare = _COMPARISONS.get(comparison.operator)
-    if compare is not None:
-        bound = comparison.number
-        assert bound is not None, "parse refuses a text here"
-        return lambda values: any(_is_number(value) and compare(value, bound) for value in values)
-    equals = _equality_predicate(comparison)
-    if comparison.operator == "!=":
-        may_lack = comparison.key.name == "tags"  # a package without tags does not have this one either
-        return lambda values: (bool(values) or may_lack) and not any(map(equals, values))
-    return lambda values: any(map(equals, values))
-
-
-def _equality_predicate(comparison: Comparison) -> Callable[[Any], bool]:
-    text, number = comparison.text, comparison.number
-    is_part = comparison.operator == ":" and comparison.key.name not in _WHOLE_WORDS
-    folded = text.casefold()
-
-    def equals(value: Any) -> bool:
-        if isinstance(value, str):
-            return folded in value.casefold() if is_part else value == text
-        if _is_number(value):
-            return number is not None and (value == number or (math.isnan(value) and math.isnan(number)))
-        return json.dumps(value) == folded
-
-    return equals
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _sort(found: Sequence[FoundPackage], get: ValueGetter, sort_key: SortKey) -> list[FoundPackage]:
-    """Sorts by the least of several values if ascending, else by the greatest; numbers before texts."""
-    keyed: list[tuple[tuple[int, Any], FoundPackage]] = []
-    last: list[FoundPackage] = []
-    for one in _track(found, sort_key.key):
-        keys = [key for value in get(one) if (key := _sort_key(value)) is not None]
-        if keys:
-            keyed.append((max(keys) if sort_key.descending else min(keys), one))
-        else:
-            last.append(one)
-    keyed.sort(key=lambda pair: pair[0], reverse=sort_key.descending)
-    return [*(one for _, one in keyed), *last]
-
-
-def _sort_key(value: Any) -> tuple[int, Any] | None:
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return None
-    return (1, value) if isinstance(value, str) else (0, value)

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from roost.operations.listing import term_match
 from roost.operations.listing.package_row import FoundPackage, IndexEntry, PackageSummary
 from roost.operations.listing.query import SIZE, Key, unknown_key_error
 from roost.operations.listing.search_index import (
@@ -22,7 +23,6 @@ FIELDS = tuple(field.name for field in msgspec.structs.fields(PackageSummary))
 """The fields of a summary, which keys may name."""
 BUILT_IN_KEYS = (*FIELDS, SIZE)
 """The keys that are neither a setting nor a metric, also where a setting has the same name."""
-_MAX_LISTED = 4
 
 ValueGetter = Callable[[FoundPackage], Sequence[Any]]
 """Returns the values of one key for a package; none if the package does not have the key."""
@@ -123,16 +123,7 @@ class SearchColumns:
         name = key.name
         if "/" in name and name in self.metrics:
             return [METRIC_PREFIX + name]
-        matches = [one for one in self.settings if _matches_pattern(one, name)]
-        if not matches:
-            matches = [one for one in self.settings if _matches_end(one, name)]
-            if len({(one.partition(".")[0], one.count(".")) for one in matches}) > 1:
-                several = ", ".join(matches[:_MAX_LISTED]) + (", …" if len(matches) > _MAX_LISTED else "")
-                pattern = _example_pattern(matches[0])
-                raise key.error(
-                    f"several settings end in this: {several}",
-                    f"write one of them in full; * matches one part, as in {pattern}",
-                )
+        matches = term_match.matching_settings(key, self.settings)
         if matches:
             return [SETTING_PREFIX + one for one in matches]
         if name in self.metrics:
@@ -148,25 +139,3 @@ def _field_getter(name: str) -> ValueGetter:
         return value if isinstance(value, list) else () if value is None else (value,)
 
     return values
-
-
-def _matches_pattern(name: str, pattern: str) -> bool:
-    """Whether a dotted name matches a pattern, in which ``*`` matches one part."""
-    if "*" not in pattern:
-        return name == pattern
-    parts, expected = name.split("."), pattern.split(".")
-    return len(parts) == len(expected) and all(
-        two in ("*", one) for one, two in zip(parts, expected, strict=True)
-    )
-
-
-def _matches_end(name: str, pattern: str) -> bool:
-    count = pattern.count(".") + 1
-    parts = name.split(".")
-    return len(parts) > count and _matches_pattern(".".join(parts[-count:]), pattern)
-
-
-def _example_pattern(name: str) -> str:
-    first, _, rest = name.partition(".")
-    inner, _, last = rest.rpartition(".")
-    return ".".join([first, *("*" for _ in inner.split(".") if inner), last])

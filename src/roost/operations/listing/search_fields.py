@@ -36,11 +36,16 @@ class SearchFields(NamedTuple):
     """The newest value of each metric."""
 
 
-def read_search_fields(path: Path) -> SearchFields:
+def read_search_fields(path: Path, *, max_record_bytes: float = math.inf) -> SearchFields:
     """Reads the fields of a package. Files that cannot be read are left out.
 
     For a session with long records, only the metrics at its beginning, near its end and in its checkpoints
     are found; their values are the newest.
+
+    Args:
+        path: The package.
+        max_record_bytes: Longer records are not read: the values are those of the newest checkpoint that has
+            them.
     """
     settings: dict[str, list[Setting]] = {}
     with suppress(RoostError, OSError):
@@ -48,7 +53,8 @@ def read_search_fields(path: Path) -> SearchFields:
         for name, value in flatten(package_schema.settings(PackageFolder(path))):
             settings.setdefault(name, []).append(value)
     with suppress(OSError):
-        return SearchFields(settings, newest_metrics(path))
+        is_short = sum(one.stat().st_size for one in _record_files(path).values()) <= max_record_bytes
+        return SearchFields(settings, newest_metrics(path) if is_short else _checkpoint_metrics(path))
     return SearchFields(settings, {})
 
 
@@ -83,12 +89,9 @@ def newest_metrics(path: Path) -> dict[str, float]:
     Raises:
         OSError: Its records cannot be read.
     """
-    folder = path / "records"
-    if not folder.is_dir():
-        return {}
-    found = {int(one.stem): one for one in folder.glob("*.jsonl") if one.stem.isdecimal()}
+    found = _record_files(path)
     if sum(one.stat().st_size for one in found.values()) <= _WHOLE_BYTES:
-        return records.fold(folder).last()
+        return records.fold(path / "records").last()
     values: dict[str, float] = {}
     before = math.inf
     checkpoint_metrics = _checkpoint_metrics(path)
@@ -97,7 +100,7 @@ def newest_metrics(path: Path) -> dict[str, float]:
             search = _RecordsSearch(opened.fileno())
             if not search.has_header:
                 continue
-            for name in (search.names() | checkpoint_metrics) - values.keys():
+            for name in (search.names() | checkpoint_metrics.keys()) - values.keys():
                 if (value := search.newest(name, before)) is not None:
                     values[name] = value
             if number > min(found):
@@ -105,11 +108,22 @@ def newest_metrics(path: Path) -> dict[str, float]:
     return values
 
 
-def _checkpoint_metrics(path: Path) -> set[str]:
-    """Returns the metrics of the checkpoints: a validation long ago is in no row near the end."""
+def _record_files(path: Path) -> dict[int, Path]:
+    """Returns the records files of a package, by session."""
+    folder = path / "records"
+    if not folder.is_dir():
+        return {}
+    return {int(one.stem): one for one in folder.glob("*.jsonl") if one.stem.isdecimal()}
+
+
+def _checkpoint_metrics(path: Path) -> dict[str, float]:
+    """Returns the metrics of the checkpoints, with their newest values: a validation long ago is in no row
+    near the end."""
+    found: dict[str, float] = {}
     with suppress(OSError, CheckpointError):
-        return {name for info in checkpoint.read_manifests(path / "Checkpoints") for name in info.metrics}
-    return set()
+        for info in checkpoint.read_manifests(path / "Checkpoints"):
+            found |= info.metrics
+    return found
 
 
 class _RecordsSearch:

@@ -126,16 +126,26 @@ def _start(
 
 def outcome(running: RunningSession, session: Session) -> dict[str, Any]:
     """Returns all results of an ended analysis as a JSON object."""
-    place = running.record.parent
+    return outcome_of(running.package, session, running.record.parent)
+
+
+def outcome_of(package: Path | str, session: Session, folder: Path | str) -> dict[str, Any]:
+    """Returns all results of an ended analysis as a JSON object.
+
+    Args:
+        package: The analyzed package.
+        session: The analysis.
+        folder: Its folder.
+    """
     record = session.recorded
     return {
-        "package": str(running.package),
-        "folder": str(place),
+        "package": str(package),
+        "folder": str(folder),
         "state": session.state,
         "exit_code": record.exit_code,
         "reason": record.reason,
-        "error": record.error,
+        "error": session.error,
         "seconds": record.seconds,
         "peak_memory_mb": record.peak_memory_mb,
-        "result": package_schema.printable(analysis_folder.read_result(place)) or None,
+        "result": package_schema.printable(analysis_folder.read_result(Path(folder))) or None,
     }

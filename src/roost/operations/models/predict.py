@@ -1,4 +1,5 @@
-"""``predict``: runs the Runner of a package on data, with the weights of one checkpoint."""
+"""``predict``: runs the Runner of a package on data, with the weights of one checkpoint, while the caller
+waits or as a task of the lab."""
 
 from __future__ import annotations
 
@@ -7,11 +8,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import quote
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from roost.analysis import analysis_folder, preconditions
 from roost.base import durable
 from roost.base.errors import Refused, UsageError
+from roost.config.run_settings import RunSettings
+from roost.devices.resource_request import TaskOptions
 from roost.operations.reading import package_schema
 from roost.operations.sessions.foreground_lease import choose_one_card
 from roost.operations.sessions.package_worker import select_checkpoints, worker_on_package
@@ -23,6 +26,9 @@ from roost.package.results import predictions
 from roost.package.results.predictions import PredictionMeta
 from roost.package.sessions import Session
 from roost.supervisor.guard_start import GuardProcess
+
+if TYPE_CHECKING:
+    from roost.operations.queue.new_tasks import NewTasks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,6 +131,54 @@ def predict(request: PredictRequest) -> Iterator[RunningPrediction]:
         Busy: All GPUs are leased.
         RoostError: The supervisor did not start.
     """
+    ready = _check(request)
+    output = _output_folder(ready.package, request.out)
+    body = {**ready.body, "device": request.device, "output": str(output) if output is not None else None}
+    session_cards = choose_one_card(request.device)
+    parent = _make_parent(output.parent if output is not None else ready.package.path / predictions.NAME)
+    with worker_on_package(
+        ready.package, parent, body, ready.settings, fix=_FIX, session_cards=session_cards
+    ) as started:
+        yield RunningPrediction(started.running, started.process, [*ready.notes, *session_cards.notes])
+
+
+def submit_predict(request: PredictRequest, options: TaskOptions) -> NewTasks:
+    """Queues a prediction as a task of the lab, after the same checks. Its session folder becomes the
+    prediction, ``predictions/<n>`` in the package.
+
+    Args:
+        request: As for `predict`; the device follows from the options, and ``out`` is not possible.
+        options: The options of the task.
+
+    Raises:
+        UsageError: As for `predict`, or options contradict each other.
+        Refused: As for `predict`; or the task could never start, or the lab's folder cannot be used.
+        NotFound, CheckpointError, DamagedPackage, ConfigError, RoostError: As for `predict`.
+    """
+    if request.out is not None:
+        fix = "leave it out: a queued prediction is stored in its package"
+        raise UsageError("is not for a queued prediction", setting="-o", received=str(request.out), fix=fix)
+    from roost.operations.queue.reading_task import (
+        queue_reading_task,  # the queue, which `predict` does not use
+    )
+
+    ready = _check(request)
+    body = {**ready.body, "output": None}
+    queued = queue_reading_task(ready.package, TaskKind.PREDICT, body, options, ready.settings)
+    return queued.with_notes(ready.notes)
+
+
+class _CheckedRequest(NamedTuple):
+    """A request that can be met, as far as is known before the project's code runs."""
+
+    package: PackageFolder
+    settings: RunSettings
+    body: dict[str, Any]
+    """For the worker, without device and output."""
+    notes: Sequence[str]
+
+
+def _check(request: PredictRequest) -> _CheckedRequest:
     _check_numbers(request)
     package = preconditions.open_with_runner(
         request.package, by=lambda path: package_schema.open_checked(path, to_continue=True)
@@ -137,7 +191,6 @@ def predict(request: PredictRequest) -> Iterator[RunningPrediction]:
     project = preconditions.project_folder(package, request.project)
     which, notes = select_checkpoints(package, request.checkpoint)
     settings = package_schema.checked_settings(package, project)
-    output = _output_folder(package, request.out)
     body: dict[str, Any] = {
         "kind": TaskKind.PREDICT,
         "package": str(package.path),
@@ -145,18 +198,13 @@ def predict(request: PredictRequest) -> Iterator[RunningPrediction]:
         "folder": str(Path.cwd()),
         "chosen": which,
         "averaged": request.averaged,
-        "device": request.device,
         "project": str(project),
-        "output": str(output) if output is not None else None,
         "batch_size": request.batch_size,
         "num_workers": request.num_workers,
         "limit": request.limit,
         "command": list(request.command),
     }
-    session_cards = choose_one_card(request.device)
-    parent = _make_parent(output.parent if output is not None else package.path / predictions.NAME)
-    with worker_on_package(package, parent, body, settings, fix=_FIX, session_cards=session_cards) as started:
-        yield RunningPrediction(started.running, started.process, [*notes, *session_cards.notes])
+    return _CheckedRequest(package, settings, body, notes)
 
 
 _FIX = "name another folder for it: -o DIR"

@@ -14,7 +14,7 @@ from roost.base.text.suggestions import closest_match
 from roost.operations import work_progress
 from roost.operations.curves.history_cache import records_files
 from roost.operations.plots.picture_file import AUTHOR, KINDS
-from roost.operations.plots.plot_panels import Picture, build_picture, matches_any
+from roost.operations.plots.plot_panels import Picture, build_picture, matches_any, with_groups
 from roost.operations.plots.plot_view import PlotView
 from roost.operations.plots.recorded_run import RecordedRun
 from roost.operations.plots.setting_points import SettingPoints
@@ -295,7 +295,7 @@ def _check_names(found: Picture, names: Sequence[str], opened: Sequence[PackageF
     for name in names:
         if found.known and not any(matches_any(one, [name]) for one in found.known):
             is_group = any(one.startswith(f"{name}/") for one in found.known)
-            near = f"'{name}/*'" if is_group else closest_match(name, found.known)
+            near = f"'{name}/*'" if is_group else closest_match(name, with_groups(found.known))
             fix = f"did you mean {near}?" if near else f"there are: {_listed(found.known)}"
             raise NotFound("no metric of that name is recorded", setting="-m", received=name, fix=fix)
     if not found.panels:

@@ -3,7 +3,7 @@ it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import NamedTuple
@@ -29,6 +29,8 @@ MAX_PANELS = 400
 """Drawing takes about 0.1 s for each panel."""
 _LOG_RATIO = 30.0
 _AS_IT_IS = PlotView()
+_BAND_LABELS = {"std": "± standard deviation", "min-max": "least to greatest value"}
+"""What a band of each kind of `roost.operations.plots.plot_view.BANDS` shows."""
 _FIRST_STYLE = RunStyle(0, 0)
 
 
@@ -105,7 +107,7 @@ class Picture:
     notes: list[str] = field(default_factory=list)
     """What the picture does not show as it was recorded."""
     last_step: int = 0
-    band: str = "± standard deviation"
+    band: str = _BAND_LABELS["std"]
     """What bands show."""
 
     @property
@@ -192,8 +194,9 @@ def build_picture(
     )
     notes = list(dict.fromkeys(notes))
     return Picture(
-        sorted(panels, key=_panel_order), marks, left_out, list(known), view, legend, notes, last_step
-    )
+        sorted(panels, key=_panel_order), marks, left_out, list(known), view, legend, notes, last_step,
+        band=_BAND_LABELS[view.band],
+    )  # fmt: skip
 
 
 def is_drawn(name: str, patterns: Sequence[str]) -> bool:
@@ -409,6 +412,12 @@ def matches_any(name: str, patterns: Sequence[str]) -> bool:
     return any(
         pattern in candidates or any(fnmatchcase(one, pattern) for one in candidates) for pattern in patterns
     )
+
+
+def with_groups(names: Iterable[str]) -> list[str]:
+    """Returns recorded names, and the patterns of those with a common beginning, such as ``valid/*``."""
+    known = sorted(names)
+    return [*known, *dict.fromkeys(f"{one.partition('/')[0]}/*" for one in known if "/" in one)]
 
 
 def split_name(name: str) -> tuple[str, str, str]:

@@ -56,6 +56,8 @@ def _draw_points(axes: Any, key: SettingAxis, metric: SettingAxis) -> None:
         if axis.categories:
             places, labels = _category_ticks(axis)
             getattr(axes, f"set_{side}ticks")(places, labels)
+        elif not axis.logarithmic and all(float(one).is_integer() for one in axis.positions):
+            getattr(axes, f"{side}axis").get_major_locator().set_params(integer=True)
     if sum(map(len, key.categories)) > _MAX_LETTERS:
         axes.tick_params(axis="x", labelrotation=25)
     axes.margins(x=0.08, y=0.08)

@@ -165,12 +165,7 @@ class Runs(Sequence[Package]):
         return tables.to_arrow(self.columns())
 
     def __repr__(self) -> str:
-        header, lines = self._table()
-        widths = [max(len(cells[at]) for cells in (header, *lines)) for at in range(len(header))]
-        table = [
-            "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
-            for cells in (header, *lines)
-        ]
+        table = tables.align(*self._table())
         return "\n".join([f"{self._title()}:", *table, *self._remarks()]) if self else self._title()
 
     def _repr_html_(self) -> str:

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from roost.base.text.durations import format_duration
 from roost.operations.python_api import tables
 from roost.package.results import system_metrics
 
 _OWN = ("time", "seconds", "session")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SystemTable:
     """The metrics of the system over all sessions, a row for each second or, of long sessions, for each
     larger interval."""
@@ -33,6 +34,31 @@ class SystemTable:
 
     def __getitem__(self, name: str) -> list[Any]:
         return self.columns[name]
+
+    def __repr__(self) -> str:
+        return "\n".join([f"{self._title()}{':' if self.peaks else ''}", *tables.align(*self._table())])
+
+    def _repr_html_(self) -> str:
+        """Returns the summary for notebooks."""
+        return tables.to_html(self._title(), *self._table(), [])
+
+    def _title(self) -> str:
+        sessions = len(set(self.columns["session"]))
+        count = f"{len(self)} rows of {sessions} session{'' if sessions == 1 else 's'}"
+        return f"{count}, {format_duration(sum(self.columns['seconds']))}"
+
+    def _table(self) -> tuple[list[str], list[list[str]]]:
+        """Returns, for each column that was measured, its mean over the time and its peak."""
+        lines = []
+        for name, peaks in self.peaks.items():
+            pairs = zip(self.columns[name], self.columns["seconds"], strict=True)
+            known = [(value, seconds) for value, seconds in pairs if isinstance(value, int | float)]
+            total = sum(seconds for _, seconds in known)
+            if total:
+                mean = sum(value * seconds for value, seconds in known) / total
+                peak = max(one for one in (*peaks, *(value for value, _ in known)) if one is not None)
+                lines.append([name, tables.format_cell(mean), tables.format_cell(peak)])
+        return ["name", "mean", "peak"], lines
 
     def to_pandas(self) -> Any:
         """Returns the columns as a ``pandas.DataFrame``, indexed by the time.

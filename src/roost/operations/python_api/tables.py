@@ -60,6 +60,17 @@ def to_html(
     )
 
 
+def align(header: Sequence[str], lines: Sequence[Sequence[str]]) -> list[str]:
+    """Returns the lines of a table as text, the header first; none without lines."""
+    if not lines:
+        return []
+    widths = [max(len(cells[at]) for cells in (header, *lines)) for at in range(len(header))]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
+        for cells in (header, *lines)
+    ]
+
+
 def format_cell(value: Any) -> str:
     """Returns a value as one short line; None as an empty one."""
     text = "" if value is None else f"{value:.5g}" if isinstance(value, float) else str(value)

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 
 from roost.base.errors import RoostError
 from roost.devices import inventory
+from roost.devices.card import Card
 from roost.lab.memory.expectations import Expectations
 from roost.lab.memory.memory_prediction import UNKNOWN_MEMORY, MemoryReservation
 from roost.lab.policy.card_capacity import Shape
+from roost.lab.policy.policy_state import Rules
 from roost.lab.queue.queue_store import QueueStore
 from roost.lab.queue.task import Task
 from roost.lab.scheduling.site_rules import read_rules
@@ -22,11 +24,25 @@ def expected_memory(store: QueueStore, tasks: Sequence[Task]) -> dict[str, Memor
         store: The queue.
         tasks: Pending tasks with cards.
     """
-    expectations, rules = Expectations(store), read_rules(store)
     try:
-        learned = expectations.for_tasks(tasks, inventory.read_cards(), rules)
+        cards = inventory.read_cards()
     except RoostError:
-        learned = {}
+        cards = []
+    return expected_memory_on(cards, tasks, Expectations(store), read_rules(store))
+
+
+def expected_memory_on(
+    cards: Sequence[Card], tasks: Sequence[Task], expectations: Expectations, rules: Rules
+) -> dict[str, MemoryReservation]:
+    """Returns the same for known cards.
+
+    Args:
+        cards: The cards of the machine; empty: nothing was learned.
+        tasks: Pending tasks with cards.
+        expectations: Of the queue; they are kept from call to call.
+        rules: Of the lab.
+    """
+    learned = expectations.for_tasks(tasks, cards, rules) if cards else {}
     found: dict[str, MemoryReservation] = {}
     for task in tasks:
         need, expected = task.need, learned.get(task.id)

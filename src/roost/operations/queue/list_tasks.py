@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 import os.path
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from operator import attrgetter
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -22,6 +21,7 @@ from roost.lab.queue.task import CRASHED, ENDED, FAILED, LIVE, PENDING, RUNNING,
 from roost.operations import resolve
 from roost.operations.queue.task_labels import TaskLabels
 from roost.package import live_progress
+from roost.package.live_progress import ProgressRecord
 
 if TYPE_CHECKING:
     from roost.lab.memory.memory_prediction import MemoryReservation
@@ -40,8 +40,14 @@ class TaskRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     id: str
     short: str
     """The shortest unique prefix of the id."""
+    label: str
+    """The letter of its kind and its number in the queue: ``T_12``."""
     name: str
+    kind: str
+    """One of `roost.package.kinds.TASK_KINDS`: train, command, analyze or predict."""
     package: str
+    session_folder: str
+    """The folder of a task that only reads the package; empty: the package itself."""
     user: str
     state: str
     reason: str
@@ -58,7 +64,7 @@ class TaskRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The name of the sweep; None: derived from the names of its tasks."""
     num_cards: int
     cores: int | None
-    """CPU cores that the task requests; None: a task without cards counts as one."""
+    """CPU cores that the task requests; None: a task without cards counts as one; 0: it counts as none."""
     host_memory_mb: int | None
     """Memory of the host that the task requests; None: none is kept for it."""
     memory_mb: int | None
@@ -79,7 +85,8 @@ class TaskRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     ended: float | None
     exit_code: int | None
     step: int | None = None
-    """Progress of a running training. This and the next two are None where it is not (yet) known."""
+    """Progress of a running training or prediction. This and the next two are None where it is not (yet)
+    known."""
     total_steps: int | None = None
     left: float | None = None
     """Seconds until the end, estimated from the speed so far, or until the time limit."""
@@ -172,10 +179,20 @@ def list_tasks(
         labels = TaskLabels(store, (task.reason for task in found))
         memory = read_expected_memory(store, found)
     now = time.time()
-    return [_row(task, short, _reason(task, labels), now, memory.get(task.id)) for task in found]
+    return [
+        task_row(
+            task,
+            short=short[task.id],
+            reason=reason_text(task, labels),
+            expected=memory.get(task.id),
+            progress=read_progress(task, now),
+        )
+        for task in found
+    ]
 
 
-def _reason(task: Task, labels: TaskLabels) -> str:
+def reason_text(task: Task, labels: TaskLabels) -> str:
+    """Returns why a task is pending, or did not succeed, for people."""
     parts = [labels.replace_ids(task.reason)] if task.reason else []
     if resolve.is_removed(task):
         parts.append(REMOVED_NOTE)
@@ -278,13 +295,36 @@ def _recent_tasks(store: QueueStore, user: str | None, max_pending: int | None) 
     return sorted(found.values(), key=lambda task: (task.submitted, task.id))
 
 
-def _row(
-    task: Task, short: Mapping[str, str], reason: str, now: float, expected: MemoryReservation | None
+class ProgressDetails(NamedTuple):
+    """The progress of a running training."""
+
+    record: ProgressRecord
+    left: float | None
+    """Seconds until the end, estimated from the speed so far, or until the time limit; None: not known."""
+
+
+def task_row(
+    task: Task,
+    *,
+    short: str,
+    reason: str,
+    expected: MemoryReservation | None = None,
+    progress: ProgressDetails | None = None,
 ) -> TaskRow:
+    """Returns the row of a task.
+
+    Args:
+        task: The task.
+        short: The shortest unique prefix of its id.
+        reason: As `reason_text` returns it.
+        expected: The memory that it will get, if it is pending and has cards.
+        progress: As `read_progress` returns it.
+    """
     need = task.need
     requested_mb = need.memory_mb if expected is None else expected.mb
     return TaskRow(
-        short=short[task.id],
+        short=short,
+        label=task.label,
         num_cards=need.cards,
         cores=need.cores,
         host_memory_mb=need.host_memory_mb,
@@ -293,24 +333,28 @@ def _row(
         whole=need.whole,
         time_limit=need.time_limit,
         opportunistic=need.opportunistic,
-        **(_progress(task, now) if task.state in (RUNNING, STOPPING) else {}),
+        step=None if progress is None else progress.record.step,
+        total_steps=None if progress is None else progress.record.total_steps or None,
+        left=None if progress is None else progress.left,
         **dict(zip(_COMMON_FIELDS, _common_values(task), strict=True)),
     )
 
 
-def _progress(task: Task, now: float) -> dict[str, Any]:
-    """Reads the progress record of a running training."""
-    progress = live_progress.read(Path(task.package) / "progress")
-    if progress is None or task.started is None or progress.wall < task.started:  # of the attempt before
-        return {}
-    left = progress.seconds * (1 / progress.fraction - 1) if 0 < progress.fraction <= 1 else math.inf
+def read_progress(task: Task, now: float) -> ProgressDetails | None:
+    """Reads the progress record of a running training; None if the task has none."""
+    if task.state not in (RUNNING, STOPPING):
+        return None
+    return progress_details(task, live_progress.read(task.folder / "progress"), now)
+
+
+def progress_details(task: Task, record: ProgressRecord | None, now: float) -> ProgressDetails | None:
+    """Returns the progress that a record of a running training shows; None if it is of an earlier attempt."""
+    if record is None or task.started is None or record.wall < task.started:  # of the attempt before
+        return None
+    left = record.seconds * (1 / record.fraction - 1) if 0 < record.fraction <= 1 else math.inf
     if task.need.time_limit is not None:
         left = min(left, max(0.0, task.started + task.need.time_limit - now))
-    return {
-        "step": progress.step,
-        "total_steps": progress.total_steps or None,
-        "left": left if math.isfinite(left) else None,
-    }
+    return ProgressDetails(record, left if math.isfinite(left) else None)
 
 
 _COMMON_FIELDS = [

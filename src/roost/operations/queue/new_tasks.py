@@ -22,7 +22,9 @@ from roost.lab.sessions.session_plan import SessionPlan
 from roost.operations import lab
 from roost.operations.queue.resources import TaskConditions
 from roost.package import package_name
+from roost.package.kinds import TaskKind
 from roost.package.package import PackageFolder
+from roost.package.session_folder import SessionFolder
 
 _MAX_PARALLEL = 8
 _THREADS_VARIABLE = "OMP_NUM_THREADS"
@@ -43,27 +45,31 @@ class NewTasks:
 
 
 def new_task(
-    package: PackageFolder,
+    folder: SessionFolder,
     plan: SessionPlan,
     options: TaskOptions,
     conditions: TaskConditions,
     *,
+    kind: TaskKind = TaskKind.TRAIN,
     sweep: str | None = None,
     sweep_name: str | None = None,
 ) -> Task:
-    """Returns the pending row of a package. Nothing is queued yet."""
+    """Returns the pending row of a package, or of the session folder of a task that reads one. Nothing is
+    queued yet."""
     now = time.time()
     if options.cpus is not None and _THREADS_VARIABLE not in plan.env:
         plan = msgspec.structs.replace(plan, own_env={_THREADS_VARIABLE: str(options.cpus), **plan.own_env})
     profile, scale = "", None
-    if options.gpus:
+    if options.gpus and folder.is_package:
         from roost.operations.queue import memory_profile  # takes 20 ms, which a CPU task need not spend
 
-        profile, scale = memory_profile.profile_of(package, plan, sweep=sweep)
+        profile, scale = memory_profile.profile_of(PackageFolder(folder.path), plan, sweep=sweep)
     return Task(
         id=new_id(now),
-        name=package.path.name,
-        package=str(package.path),
+        name=str(folder.path.relative_to(folder.package_path.parent)),
+        kind=kind,
+        package=str(folder.package_path),
+        session_folder="" if folder.is_package else str(folder.path),
         user=user_name(os.geteuid()),
         state=PENDING,
         need=options.need,
@@ -107,7 +113,7 @@ def enqueue(tasks: Iterable[Task], *, is_new: bool = True) -> NewTasks:
 
     Args:
         tasks: An iterator makes each task (and its package) when it is consumed.
-        is_new: Whether the packages were made for these tasks.
+        is_new: Whether the session folders (packages, for trainings) were made for these tasks.
 
     Raises:
         Refused: A dependency can never be fulfilled.
@@ -118,27 +124,34 @@ def enqueue(tasks: Iterable[Task], *, is_new: bool = True) -> NewTasks:
     try:
         for task in tasks:
             made.append(task)
-        return NewTasks(made, _commit(made))
+        return _commit(made)
     except (RoostError, OSError, KeyboardInterrupt) as error:
         if not _undo(made, is_new=is_new):
             raise
-        return NewTasks(made, [f"queued; afterwards: {error or 'interrupted'}"])
+        return NewTasks(_read_again(made), [f"queued; afterwards: {error or 'interrupted'}"])
     except BaseException:
         _undo(made, is_new=is_new)
         raise
 
 
-def _commit(tasks: Sequence[Task]) -> list[str]:
-    """Adds tasks whose packages exist to the queue in one transaction, and wakes the daemon. Returns the
-    notes of `lab.notify_daemon`."""
+def _commit(tasks: Sequence[Task]) -> NewTasks:
+    """Adds tasks whose packages exist to the queue in one transaction, and wakes the daemon. Returns them
+    with their numbers, and the notes of `lab.notify_daemon`."""
     with lab.locked_queue() as store:
         package_roots.add(store.folder, [Path(task.package) for task in tasks])
         _announce(tasks, store.folder)
-        store.submit(tasks)
+        queued = store.submit(tasks)
         for task in tasks:
             with contextlib.suppress(OSError):  # it is queued, and the announced file suffices to start it
                 task_file.confirm(task)
-    return lab.notify_daemon("queued")
+    return NewTasks(queued, lab.notify_daemon("queued"))
+
+
+def _read_again(tasks: Sequence[Task]) -> Sequence[Task]:
+    """Returns queued tasks with their numbers, if the queue can be read."""
+    with contextlib.suppress(RoostError, OSError), lab.open_queue() as store:
+        return [store.task(task.id) for task in tasks]
+    return tasks
 
 
 def _announce(tasks: Sequence[Task], folder: Path) -> None:
@@ -162,14 +175,14 @@ def _undo(tasks: Sequence[Task], *, is_new: bool) -> bool:
         for task in tasks:
             with contextlib.suppress(OSError):  # the folder remains; no task runs it
                 if is_new:
-                    durable.remove_folder(Path(task.package))
+                    durable.remove_folder(task.folder)
                 else:
                     task_file.remove(task)
     return False
 
 
 def require_unqueued(package: Path) -> None:
-    """Checks that no task of a package is pending or live.
+    """Checks that no task of a package is pending or live, but for those that only read it.
 
     Raises:
         Refused: There is such a task.

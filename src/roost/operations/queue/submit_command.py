@@ -106,7 +106,7 @@ def create_command_task(
             "created": round(time.time(), 3),
         },
     )
-    task = new_task(package, plan, options, conditions)
+    task = new_task(package, plan, options, conditions, kind=TaskKind.COMMAND)
     return task if name is not None else msgspec.structs.replace(task, name=_task_name(command))
 
 

@@ -37,7 +37,10 @@ class StopProgress:
 
     @property
     def can_continue(self) -> bool:
-        """Whether `roost continue` can resume the package; it cannot resume a command."""
+        """Whether `roost continue` can resume the package; it cannot resume a command, or a task that only
+        reads the package."""
+        if self.task is not None and not self.task.traits.locks_package:
+            return False
         return PackageKind.of(sessions.load_json(self.package / "request.json") or {}).may_continue
 
 
@@ -232,11 +235,11 @@ def _restart_daemon() -> None:
 
 
 def _progress_of(task: Task, seconds: float) -> StopProgress:
-    found = live_progress.read(Path(task.package) / "progress")
+    found = live_progress.read(task.folder / "progress")
     step, phase = (found.step, found.phase) if found else (0, "starting")
     return StopProgress(Path(task.package), task, StopPending(task.session or 0, step, phase, seconds))
 
 
 def _step(task: Task) -> int | None:
-    found = live_progress.read(Path(task.package) / "progress")
+    found = live_progress.read(task.folder / "progress")
     return found.step if found else None

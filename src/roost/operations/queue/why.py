@@ -28,8 +28,8 @@ from roost.lab.scheduling.site_rules import read_rules
 from roost.operations import resolve
 from roost.operations.queue.list_tasks import REMOVED_NOTE, card_numbers, read_expected_memory
 from roost.operations.queue.task_labels import TaskLabels
-from roost.package import sessions
-from roost.package.kinds import PackageKind
+from roost.package import session_folder, sessions
+from roost.package.kinds import PackageKind, TaskKind
 
 
 class TaskEvent(msgspec.Struct, frozen=True):
@@ -44,8 +44,14 @@ class TaskExplanation(msgspec.Struct, frozen=True, kw_only=True):
     """The state of a task, with the reason and the events."""
 
     id: str
+    label: str = ""
+    """The short name, such as ``A_13``."""
     name: str
+    kind: str = TaskKind.TRAIN
+    """As in `TaskRow`."""
     package: str
+    session_folder: str = ""
+    """As in `TaskRow`."""
     state: str
     priority: int = 0
     ahead: int | None = None
@@ -68,7 +74,7 @@ def why(text: str) -> list[TaskExplanation]:
     """Explains the named task, or each task of the named sweep.
 
     Args:
-        text: An id or the beginning of one, a name, or the path of a package.
+        text: An id or the beginning of one, a label, a name, or the path of a package.
 
     Raises:
         NotFound: There is no such task.
@@ -137,8 +143,11 @@ def _explanation(
         line += "; no daemon is running: `roost lab start`"
     return TaskExplanation(
         id=task.id,
+        label=task.label,
         name=task.name,
+        kind=task.kind,
         package=task.package,
+        session_folder=task.session_folder,
         state=task.state,
         priority=task.priority,
         ahead=ahead,
@@ -170,7 +179,7 @@ def _guard_note(task: Task) -> str:
     """Returns a note if the session's guard was killed while the session continued without it."""
     if task.session is None or task.state == PENDING:
         return ""
-    record = sessions.load_record(Path(task.package) / "sessions" / f"{task.session}.json")
+    record = sessions.load_record(task.folder / session_folder.FOLDER / f"{task.session}.json")
     lost = sessions.unix_seconds(record.guard_lost) if record is not None else None
     if lost is None:
         return ""
@@ -180,6 +189,8 @@ def _guard_note(task: Task) -> str:
 
 def _can_continue(task: Task) -> bool:
     if task.state not in ENDED or task.state == SUCCEEDED or task.session is None:
+        return False
+    if not task.traits.locks_package:
         return False
     package = Path(task.package)
     later = package / "sessions" / f"{task.session + 1}.request.json"

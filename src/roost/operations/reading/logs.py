@@ -19,6 +19,7 @@ from roost.operations.reading.output_reader import OutputReader, tail_offset
 from roost.operations.sessions import running_session
 from roost.operations.sessions.running_session import RunningSession
 from roost.package.package import PackageFolder
+from roost.package.session_folder import SessionFolder
 from roost.package.sessions import Session
 from roost.supervisor.output.output_file import rank_output_path
 
@@ -28,7 +29,8 @@ _POLL_SECONDS = 0.05
 def logs(
     package: Path | str, *, follow: bool = False, lines: int | None = None, rank: int = 0
 ) -> Generator[bytes | str, None, int]:
-    """Yields the output of a package, byte for byte. A line marks output that was too long to be kept.
+    """Yields the output of a package, or of a task that reads one, byte for byte. A line marks output that
+    was too long to be kept.
 
     Args:
         package: The package, or its task (`roost.operations.resolve`).
@@ -51,11 +53,11 @@ def logs(
         DamagedPackage: With ``follow``: the files do not say whether the session has ended.
         OSError: The output cannot be read.
     """
-    found = resolve.find_package(package)
-    task = resolve.unfinished_task(found) if follow else None
+    found = resolve.find_session_folder(package)
+    task = resolve.unfinished_task(found.path) if follow else None
     if task is not None:
         yield from _wait_for_first_attempt(found, task.id)
-    opened = package_schema.open_checked(found) if follow else PackageFolder.open(found)
+    opened = _open(found, is_checked=follow)
     path = Path(rank_output_path(str(opened.output), rank))
     if rank and not path.exists():
         raise NotFound(
@@ -75,23 +77,30 @@ def logs(
     return _end_code(opened)
 
 
-def _end_code(package: PackageFolder) -> int:
+def _open(found: SessionFolder, *, is_checked: bool) -> SessionFolder:
+    """Returns the folder; a package only if it can be opened."""
+    if not found.is_package:
+        return found
+    return package_schema.open_checked(found.path) if is_checked else PackageFolder.open(found.path)
+
+
+def _end_code(folder: SessionFolder) -> int:
     """Returns the exit code of the newest session, or of a task that ended before it had one; 0 if it has not
     ended."""
-    found = package.sessions()
+    found = folder.sessions()
     if not found:
-        return _end_code_without_session(package.path)
+        return _end_code_without_session(folder.path)
     if found[-1].state not in ENDED:
         return 0
     code = found[-1].recorded.exit_code
     return code if isinstance(code, int) else 1  # no process was left to record it
 
 
-def _end_code_without_session(package: Path) -> int:
+def _end_code_without_session(folder: Path) -> int:
     if not database.has_existed(state_folder.lab_folder()):
         return 0
     with contextlib.suppress(NotFound), lab.open_queue() as store:
-        state = store.find(str(package)).state
+        state = store.find(str(folder)).state
         return STOPPED_EXIT_CODE if state == STOPPED else 1 if state in ENDED else 0
     return 0
 
@@ -102,25 +111,26 @@ def explain_no_output(package: Path | str) -> str:
     Raises:
         NotFound, UsageError: As `logs`.
     """
-    found = resolve.find_package(package)
-    started = PackageFolder.open(found).sessions()
+    found = resolve.find_session_folder(package)
+    started = _open(found, is_checked=False).sessions()
     if started:
-        return f"the package has no output{' yet' if started[-1].state in ('starting', 'running') else ''}"
-    task = resolve.unfinished_task(found)
+        whose = "the package" if found.is_package else "the task"
+        return f"{whose} has no output{' yet' if started[-1].state in ('starting', 'running') else ''}"
+    task = resolve.unfinished_task(found.path)
     return "the run never started" if task is None else f"not started yet: `roost why {task.id}` says why"
 
 
-def _wait_for_first_attempt(package: Path, id: str) -> Iterator[bytes | str]:
+def _wait_for_first_attempt(folder: SessionFolder, id: str) -> Iterator[bytes | str]:
     """Yields empty bytes until a task has its first session, and notes where no daemon runs to start it."""
     note: str | None = None
-    while _read_task(id).state in (PENDING, STARTING) and not _has_session(package, id):
+    while _read_task(id).state in (PENDING, STARTING) and not _has_session(folder, id):
         last, note = note, lab.restart_lost_daemon()
         yield note if note is not None and note != last else b""
         time.sleep(_POLL_SECONDS)
 
 
-def _has_session(package: Path, id: str) -> bool:
-    return any(one.request.task == id for one in PackageFolder.open(package).sessions())
+def _has_session(folder: SessionFolder, id: str) -> bool:
+    return any(one.request.task == id for one in _open(folder, is_checked=False).sessions())
 
 
 def _read_task(id: str) -> Task:
@@ -128,7 +138,7 @@ def _read_task(id: str) -> Task:
         return store.task(id)
 
 
-def _follow_attempts(first: RunningSession, package: PackageFolder, id: str) -> Iterator[bytes | str]:
+def _follow_attempts(first: RunningSession, folder: SessionFolder, id: str) -> Iterator[bytes | str]:
     """Yields the output of all attempts of a task, from the session ``first`` on, and notes between them."""
     notes: list[str] = []
     num_reported = 0
@@ -139,7 +149,7 @@ def _follow_attempts(first: RunningSession, package: PackageFolder, id: str) -> 
 
     def next_session(session: Session) -> int | None:
         state = _read_task(id).state  # read before the sessions: none begins after the task has ended
-        later = [one.number for one in package.sessions() if one.number > session.number]
+        later = [one.number for one in folder.sessions() if one.number > session.number]
         if not later and state in ENDED:
             return None
         if not later and (note := lab.restart_lost_daemon()) is not None:
@@ -157,7 +167,7 @@ def _follow_attempts(first: RunningSession, package: PackageFolder, id: str) -> 
             yield piece
 
 
-def _other_output_hint(package: PackageFolder) -> str:
+def _other_output_hint(folder: SessionFolder) -> str:
     """Names other outputs: the ranks of one machine of several share one file."""
-    others = sorted(path.name for path in package.path.glob("_output_node_*.txt"))
+    others = sorted(path.name for path in folder.path.glob("_output_node_*.txt"))
     return f"look at --rank 0, or at {', '.join(others)} of another machine" if others else "look at --rank 0"

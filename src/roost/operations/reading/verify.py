@@ -26,14 +26,15 @@ from roost.base.errors import CheckpointError, NotFound
 from roost.operations import resolve
 from roost.operations.reading import package_schema
 from roost.operations.reading.package_schema import DamagedPackage
-from roost.package import lineage, records, snapshot
+from roost.package import lineage, numbered_folders, records, session_folder, snapshot
 from roost.package.checkpoints import checkpoint, pruning
 from roost.package.checkpoints.pruning import Pruning
-from roost.package.kinds import TaskKind
+from roost.package.kinds import TASK_KINDS, TaskKind
 from roost.package.package import PackageFolder
 from roost.package.results import predictions
 from roost.package.seals import seal, session_seal
 from roost.package.seals.seal import BrokenSeal, Seal, SealedFile
+from roost.package.session_folder import SessionFolder
 from roost.package.session_schema import LIVE_STATES
 from roost.package.sessions import Session, used_numbers
 
@@ -51,8 +52,8 @@ class Finding:
     """The verdict about one file, or one folder that has a manifest of its own."""
 
     what: str
-    """settings, code, session, records, system, output, media, analysis, prediction, checkpoint, black
-    box."""
+    """settings, code, session, records, system, output, media, analysis, analyzer, prediction, checkpoint,
+    black box."""
     path: str
     """Relative to the package; a checkpoint's is its folder."""
     verdict: Verdict
@@ -102,6 +103,8 @@ def verify(package: Path | str) -> Iterator[Finding]:
         yield from _compare_code(opened, damages.keys())
     yield from _verify_folders(opened, analysis_folder.NAME, "analysis")
     yield from _verify_folders(opened, predictions.NAME, "prediction")
+    for kind, folder in session_folder.find_all(opened.path):
+        yield from _verify_session_folder(folder, TASK_KINDS[kind].noun)
     for id in ids:
         yield _verify_checkpoint(checkpoint.checkpoint_folder(opened.checkpoints, id), "checkpoint")
     yield from _pruned(opened)
@@ -395,7 +398,7 @@ def _verify_folders(package: PackageFolder, name: str, what: str) -> Iterator[Fi
         return
     for damage in damages:
         yield Finding(what, damage.name, "damaged", damage.cause)
-    for number in predictions.list_numbers(root):
+    for number in numbered_folders.numbers(root):
         yield from _verify_folder(root / str(number), f"{name}/{number}", what)
 
 
@@ -415,6 +418,23 @@ def _verify_folder(folder: Path, name: str, what: str) -> Iterator[Finding]:
     for file, sealed in found.files.items():
         if _is_inside(file):
             yield _compare(folder, file, f"{name}/{file}", sealed, what)
+
+
+def _verify_session_folder(folder: SessionFolder, what: str) -> Iterator[Finding]:
+    """Yields what differs from the seals of the sessions of a task that only reads the package."""
+    name = folder.path.relative_to(folder.package_path).as_posix()
+    newest = max((session.number for session in folder.sessions()), default=0)
+    sealed: dict[str, SealedFile] = {}
+    seals = session_seal.read_all(folder.path)
+    for number, found in seals.items():
+        if isinstance(found, BrokenSeal):
+            yield Finding(what, f"{name}/sessions/{number}.seal.json", "damaged", found.message)
+        else:
+            sealed |= found.files
+    for file, one in sealed.items():
+        is_written_since = newest not in seals and session_seal.is_rewritten(file)
+        if _is_inside(file) and not is_written_since:
+            yield _compare(folder.path, file, f"{name}/{file}", one, what)
 
 
 def _prunings(package: PackageFolder) -> list[Pruning]:

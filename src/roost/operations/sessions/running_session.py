@@ -11,7 +11,7 @@ from pathlib import Path
 from roost.base.errors import RoostError
 from roost.operations.reading.output_reader import OutputReader
 from roost.package import sessions
-from roost.package.package import PackageFolder
+from roost.package.session_folder import SessionFolder
 from roost.package.session_schema import SessionRequest
 from roost.package.sessions import Session
 
@@ -21,7 +21,7 @@ _START_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class RunningSession:
-    """The files of one session of a package, or of one analysis."""
+    """The files of one session of a package or session folder, or of one analysis."""
 
     package: Path
     number: int
@@ -34,23 +34,28 @@ class RunningSession:
     offset: int = 0
     """Where to begin in the output, in bytes."""
     lock: Path | None = None
-    """The package's lock, which a session holds; None: an analysis, which has none."""
+    """The lock that a session holds; None: an analysis, which has none."""
+
+    @property
+    def only_reads(self) -> bool:
+        """Whether it only reads the package: its files are in a folder of their own."""
+        return self.output.parent != self.package
 
     def session(self) -> Session:
         """Reads the current state of the session."""
         return sessions.read(self.request, self.record, number=self.number, lock=self.lock)
 
 
-def running_session(package: PackageFolder, number: int, *, offset: int = 0) -> RunningSession:
-    """Returns session ``number`` of a package, with its output from ``offset`` on."""
+def running_session(folder: SessionFolder, number: int, *, offset: int = 0) -> RunningSession:
+    """Returns session ``number`` of a session folder, with its output from ``offset`` on."""
     return RunningSession(
-        package.path,
+        folder.package_path,
         number,
-        request=package.path / "sessions" / f"{number}.request.json",
-        record=package.path / "sessions" / f"{number}.json",
-        output=package.output,
+        request=folder.session_files / f"{number}.request.json",
+        record=folder.session_files / f"{number}.json",
+        output=folder.output,
         offset=offset,
-        lock=package.path / sessions.LOCK_NAME,
+        lock=folder.path / sessions.LOCK_NAME,
     )
 
 
@@ -128,7 +133,7 @@ def _following_session(running: RunningSession, number: int, output: OutputReade
     return replace(running, number=number, request=request, record=folder / f"{number}.json", offset=offset)
 
 
-def newest_session(package: PackageFolder) -> Session | None:
+def newest_session(folder: SessionFolder) -> Session | None:
     """Returns the newest session, once its supervisor has written its record; None if there is none.
 
     Raises:
@@ -136,11 +141,11 @@ def newest_session(package: PackageFolder) -> Session | None:
     """
     deadline = time.monotonic() + _START_SECONDS
     while True:
-        found = package.sessions()
+        found = folder.sessions()
         if not found or found[-1].state != "starting":
             return found[-1] if found else None
         if time.monotonic() > deadline:
             raise RoostError(
-                f"session {found[-1].number} is still starting", where=package.path, fix="try again"
+                f"session {found[-1].number} is still starting", where=folder.path, fix="try again"
             )
         time.sleep(_TICK_SECONDS)

@@ -38,7 +38,8 @@ from roost.supervisor.guard_start import GuardProcess
 from roost.supervisor.limits import SessionLimits
 from roost.supervisor.session_spec import SessionSpec
 
-_WORKER = (sys.executable, "-P", "-m", "roost.worker")
+WORKER = (sys.executable, "-P", "-m", "roost.worker")
+"""The program of a worker."""
 
 
 @dataclass
@@ -215,7 +216,7 @@ def session_plan(body: SessionRequest, settings: RunSettings) -> SessionPlan:
     """
     return SessionPlan(
         request=dict(body),
-        argv=list(_WORKER),
+        argv=list(WORKER),
         env=callers_environment(),
         own_env={**own_environment(cpu=body.device == "cpu"), **threads_of(body.cores)},
         limits=supervisor_limits(settings.limits)._replace(host_memory_mb=body.host_memory_mb)._asdict(),
@@ -281,7 +282,7 @@ def start_worker(
     """
     package = str(running.package)
     given = SessionSpec(
-        argv=[*(argv or _WORKER), package, task],
+        argv=[*(argv or WORKER), package, task],
         cwd=package,
         env={
             **worker_environment(cpu=cpu, cards=cards, deadline=deadline),

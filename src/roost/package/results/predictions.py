@@ -1,7 +1,9 @@
-"""Predictions of a package, in ``<package>/predictions/<n>/`` or another folder.
+"""Predictions of a package, in ``<package>/predictions/<n>/`` or another folder. Of a task of the lab it is
+also the session folder (`roost.package.session_folder`).
 
 The folder contains meta.json, predictions.jsonl (a line for each sample, in the order of the set) and
-``<name>.npy`` for values of more than a few numbers per sample. It is committed by one rename.
+``<name>.npy`` for values of more than a few numbers per sample. It is committed by one rename, in a session
+folder by that of meta.json.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import msgspec
 
 from roost.base import durable
 from roost.base.errors import Refused
-from roost.package import sessions
+from roost.package import numbered_folders, sessions
 from roost.package.package import PackageFolder
 
 NAME = "predictions"
@@ -49,14 +51,6 @@ class PredictionMeta(msgspec.Struct, frozen=True, kw_only=True):
     command: list[str] = []
 
 
-def list_numbers(root: Path) -> list[int]:
-    """Returns the numbers of the prediction folders in ``root``, ascending."""
-    if not root.is_dir():
-        return []
-    with os.scandir(root) as entries:
-        return sorted(int(entry.name) for entry in entries if entry.name.isdecimal())
-
-
 def read(folder: Path) -> PredictionMeta | None:
     """Reads the meta.json of a prediction; None if it is missing or invalid."""
     try:
@@ -68,7 +62,7 @@ def read(folder: Path) -> PredictionMeta | None:
 def read_all(package: PackageFolder) -> list[tuple[int, PredictionMeta]]:
     """Returns number and meta.json of the predictions inside a package, the oldest first."""
     root = package.path / NAME
-    found = [(number, read(root / str(number))) for number in list_numbers(root)]
+    found = [(number, read(root / str(number))) for number in numbered_folders.numbers(root)]
     return [(number, meta) for number, meta in found if meta is not None]
 
 
@@ -93,7 +87,7 @@ def commit(staging: Path, root: Path, output: Path | None, *, announce: Callable
             raise output_exists_error(output) from None
         return
     while True:
-        path = root / str(max(list_numbers(root), default=0) + 1)
+        path = root / str(max(numbered_folders.numbers(root), default=0) + 1)
         announce(path)
         try:
             durable.commit_folder(staging, path)
@@ -102,6 +96,18 @@ def commit(staging: Path, root: Path, output: Path | None, *, announce: Callable
                 continue
             raise
         return
+
+
+def commit_into(staging: Path, folder: Path) -> None:
+    """Moves the files of a finished prediction into the session folder of its task, meta.json last: with it
+    the prediction is complete.
+
+    Raises:
+        OSError: A file cannot be moved.
+    """
+    for name in sorted(os.listdir(staging), key=lambda name: name == META_FILE):  # noqa: PTH208  - names alone
+        durable.rename(staging / name, folder / name)
+    durable.remove_folder(staging)
 
 
 def output_exists_error(output: Path) -> Refused:

@@ -3,9 +3,11 @@
 In reading order:
 
 - machine: cards, leases, the daemon, events, notices
+- lab_stream: the live state of the lab, as an event stream
 - runs: submit, continue, list, show, follow, stop; new projects
 - run_records: curves and rows of a run
 - tasks: the lab's tasks
+- analyzers: scripts in analyzers
 - dlnest_routes: the routes of DLNest
 - task_resources: the resource request and the scheduling options of a task
 - card_sharing: the resource request of DLNest's routes

@@ -7,13 +7,14 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from roost.base.errors import Refused, UsageError
-from roost.base.text.byte_sizes import format_memory
+from roost.base.errors import UsageError
 from roost.devices import inventory
-from roost.devices.resource_request import MIN_CARD_MEMORY_MB, Strategy, TaskOptions
+from roost.devices.resource_request import MIN_CARD_MEMORY_MB, TaskOptions
 from roost.lab.policy.card_capacity import capacity_mb, usable
 from roost.lab.scheduling.site_rules import read_rules
 from roost.operations import lab
+from roost.operations.queue import card_request
+from roost.operations.queue.card_request import CardRequest
 from roost.package import package_name
 from roost.serve.http.route import RequestParameters
 
@@ -47,17 +48,9 @@ def task_options(parameters: SharedCardParameters) -> TaskOptions:
             received=asked_mb,
             fix=f"give {MIN_CARD_MEMORY_MB} MB or more, or leave it out",
         )
-    if parameters.CPU:
-        if parameters.DDP or parameters.multi_GPU:
-            both = "DDP" if parameters.DDP else "multi_GPU"
-            raise UsageError(f"CPU and {both} exclude each other", fix="leave out one")
-        return TaskOptions(gpus=0)  # no cards, so their memory does not matter
-    several: Strategy | None = "ddp" if parameters.DDP else "single" if parameters.multi_GPU else None
-    if several is None or (asked_mb < 0 and several == "single"):
-        return TaskOptions(memory_mb=asked_mb if asked_mb > 0 else None)
-    num, each_mb = _split_over_cards(asked_mb)
-    strategy = several if num > 1 or several == "ddp" else None
-    return TaskOptions(gpus=num, memory_mb=each_mb, strategy=strategy)
+    memory_mb = asked_mb if asked_mb > 0 else None
+    request = CardRequest(memory_mb, parameters.multi_GPU, parameters.DDP, parameters.CPU)
+    return card_request.task_options(request, _capacities_mb)
 
 
 def requested_name(description: str, *, no_save: bool, use_description: bool) -> str | None:
@@ -76,19 +69,8 @@ def requested_name(description: str, *, no_save: bool, use_description: bool) ->
     return package_name.requested_name(None, description, no_save=no_save, use_description=use_description)
 
 
-def _split_over_cards(asked_mb: int) -> tuple[int, int | None]:
-    """Returns the number of cards, as few as suffice, and the MB of each; all cards and None (whole cards) if
-    the amount is not given."""
+def _capacities_mb() -> list[int]:
+    """Returns the memory that tasks may reserve on each card that they may use."""
     with lab.open_queue() as store:
         rules = read_rules(store)
-    found = usable(inventory.read_cards(), rules)
-    if not found:
-        raise Refused("there is no card that tasks may use", fix="leave out DDP and multi_GPU")
-    if asked_mb < 0:
-        return len(found), None
-    room = sorted((capacity_mb(card, rules) for card in found), reverse=True)
-    for num, least in enumerate(room, 1):
-        if (each_mb := -(-asked_mb // num)) <= least:
-            return num, each_mb
-    what = f"all cards together have less memory than {format_memory(asked_mb)}"
-    raise Refused(what, fix="request less; `roost devices` lists the cards")
+    return [capacity_mb(card, rules) for card in usable(inventory.read_cards(), rules)]

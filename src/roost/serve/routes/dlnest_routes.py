@@ -14,8 +14,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route as StarletteRoute
 
-from roost.base.errors import Refused, RoostError
+from roost.analysis.analyzers import analyzer_folder
+from roost.base.errors import RoostError
+from roost.base.text.terminal_styles import StyleParser
 from roost.lab.queue.task import LIVE, PENDING
+from roost.operations.analyzers import script_call
+from roost.operations.analyzers.script_call import UNTRAINED_ID
+from roost.operations.analyzers.start_analyzer import AnalyzerRequest, start_analyzer
 from roost.operations.devices import devices
 from roost.operations.lifecycle.continue_ import ContinueRequest
 from roost.operations.lifecycle.new_project import new_project, no_plugins
@@ -23,14 +28,17 @@ from roost.operations.queue import sleep_limit, task_control
 from roost.operations.queue.list_tasks import TaskRow, list_tasks
 from roost.operations.queue.new_tasks import NewTasks
 from roost.operations.queue.submit import SubmitRequest, submit, submit_continue
-from roost.package import environment
-from roost.package.kinds import PackageKind
-from roost.package.package import PackageFolder
+from roost.operations.reading.output_reader import tail_offset
+from roost.operations.sessions.session_request import output_size
+from roost.package import environment, session_folder, sessions
+from roost.package.dlnest.original_package import open_any
+from roost.package.kinds import TaskKind
 from roost.serve import request_journal
 from roost.serve.http import error_response, form_parameters
 from roost.serve.http.route import RequestParameters, Route, encode_json, execute
-from roost.serve.routes import card_sharing, served_packages, task_resources
+from roost.serve.routes import card_sharing, event_streams, served_packages, task_resources
 from roost.serve.routes.card_sharing import SharedCardParameters
+from roost.serve.routes.event_streams import MAX_BYTES
 from roost.serve.routes.machine import NoParameters
 
 _PATH = Annotated[str, Meta(min_length=1, max_length=4096)]
@@ -41,6 +49,12 @@ _Answer = dict[str, Any]
 _CPU = -1
 _MAX_TASKS = 1000
 _CACHED_SETTINGS = 4096
+_MAX_LINES = 10_000
+"""Of an analyzer's output, without an offset. DLNest keeps 10,000 pieces."""
+_TYPES = {
+    TaskKind.TRAIN: "Train", TaskKind.COMMAND: "Command", TaskKind.ANALYZE: "Analyze",
+    TaskKind.PREDICT: "Predict",
+}  # fmt: skip
 
 
 class RunTrain(SharedCardParameters, frozen=True, kw_only=True):
@@ -72,7 +86,9 @@ class AnalyzePackage(RequestParameters, frozen=True, kw_only=True):
 
     record_path: _PATH
     script_path: Annotated[str, Meta(max_length=4096)] = ""
-    checkpoint_ID: _CHECKPOINT = -1
+    """A further folder of scripts, or a single script."""
+    checkpoint_ID: Annotated[int, Meta(ge=UNTRAINED_ID, le=2**62)] = -1
+    """-1: the newest checkpoint that is not damaged; -2: none, the weights as the project builds them."""
     memory_consumption: card_sharing.MemoryMb = -1
     CPU: bool = False
 
@@ -140,6 +156,8 @@ class AnalyzerOutput(RequestParameters, frozen=True, kw_only=True):
 
     task_ID: _TASK
     styled: bool = False
+    offset: Annotated[int, Meta(ge=0, le=2**62)] | None = None
+    """The offset of an earlier answer: only what was printed since. Without one, the last part."""
 
 
 def _run_train(parameters: RunTrain) -> _Answer:
@@ -174,15 +192,45 @@ def _to_submitted(found: NewTasks) -> _Answer:
     (task,) = found.tasks
     return {
         "task_ID": task.id,
+        "label": task.label,
         "package": task.package,
         "run": served_packages.run_id(task.package),
         "notes": list(found.notes),
     }
 
 
-def _no_analyzer(parameters: Any) -> _Answer:
-    fix = "run `roost analyze PACKAGE -s SCRIPT` instead"
-    raise Refused("this server has no analyzer tasks", fix=fix)
+def _analyze(parameters: AnalyzePackage) -> _Answer:
+    resources = SharedCardParameters(memory_consumption=parameters.memory_consumption, CPU=parameters.CPU)
+    scripts = parameters.script_path
+    request = AnalyzerRequest(
+        package=task_resources.absolute_path(parameters.record_path, "record_path"),
+        checkpoint=parameters.checkpoint_ID if parameters.checkpoint_ID >= 0 else None,
+        untrained=parameters.checkpoint_ID == UNTRAINED_ID,
+        scripts=task_resources.absolute_path(scripts, "script_path") if scripts else None,
+        options=card_sharing.task_options(resources),
+        command=["POST", "/analyze"],
+    )
+    return _to_submitted(start_analyzer(request))
+
+
+def _run_experiment(parameters: RunExperiment) -> _Answer:
+    call = script_call.run_script(parameters.task_ID, parameters.command)
+    return {"analysis": call.analysis, "folder": call.folder, "offset": call.output_offset}
+
+
+def _analyzer_output(parameters: AnalyzerOutput) -> _Answer:
+    path = script_call.find_analyzer(parameters.task_ID).folder / analyzer_folder.OUTPUT
+    offset = parameters.offset
+    if offset is None:
+        offset = max(tail_offset(path, _MAX_LINES), output_size(path) - MAX_BYTES)
+    page = event_streams.read_page(path, offset, MAX_BYTES, lambda: False)
+    pieces = StyleParser().feed(page.text, final=True)
+    return {
+        "offset": page.next,
+        "text": [list(piece) for piece in pieces]
+        if parameters.styled
+        else "".join(text for _, text in pieces),
+    }
 
 
 def _del_task(parameters: DeleteTask) -> _Answer:
@@ -233,9 +281,12 @@ def _task_entry(row: TaskRow, numbers: Mapping[str, int | None]) -> _Answer:
     """Returns a task, its cards by the numbers of ``/get_devices_info``; [-1] is the CPU."""
     settings, request = _settings_and_request(row)
     strategy = request.get("strategy")
+    is_reading = bool(row.session_folder)
+    is_untrained = bool(request.get("untrained"))
     return {
         "ID": row.id,
-        "type": "Train" if request.get("kind") in (PackageKind.TRAIN, PackageKind.DLNEST) else "Command",
+        "label": row.label,
+        "type": _TYPES[TaskKind(row.kind)],
         "status": "Pending" if row.state == PENDING else "Running",
         "state": row.state,
         "reason": row.reason,
@@ -246,26 +297,36 @@ def _task_entry(row: TaskRow, numbers: Mapping[str, int | None]) -> _Answer:
         "memory_consumption": row.memory_mb if row.memory_mb is not None else -1,
         "DDP": strategy == "ddp",
         "multi_GPU": row.num_cards > 1,
-        "load_ckpt": row.session is not None and row.session > 1,
-        "checkpoint_ID": -1 if request.get("checkpoint") is None else request["checkpoint"],
+        "load_ckpt": not is_untrained if is_reading else row.session is not None and row.session > 1,
+        "checkpoint_ID": UNTRAINED_ID if is_untrained else _checkpoint_id(request.get("checkpoint")),
+        **({"script_path": request.get("scripts") or ""} if row.kind == TaskKind.ANALYZE else {}),
     }
+
+
+def _checkpoint_id(requested: Any) -> int:
+    return requested if isinstance(requested, int) else -1
 
 
 def _settings_and_request(row: TaskRow) -> tuple[_Answer, _Answer]:
     """Returns the settings and the newest request of a package; both are empty if the package is damaged, so
     that one package does not fail the whole list."""
     try:
-        return _read_settings_and_request(row.package, row.id, row.session)
+        return _read_settings_and_request(row.package, row.session_folder, row.id, row.session)
     except (RoostError, OSError):
         return {}, {}
 
 
 @functools.lru_cache(maxsize=_CACHED_SETTINGS)
-def _read_settings_and_request(package: str, task: str, session: int | None) -> tuple[_Answer, _Answer]:
+def _read_settings_and_request(
+    package: str, folder: str, task: str, session: int | None
+) -> tuple[_Answer, _Answer]:
     """Returns both, cached: they do not change during a session."""
-    opened = PackageFolder.open(Path(package))
-    sessions = opened.sessions()
-    return _mask_secrets(opened.settings()), {**opened.request, **(sessions[-1].request if sessions else {})}
+    opened = open_any(Path(package))
+    settings = _mask_secrets(opened.settings())
+    if folder:
+        return settings, sessions.load_json(Path(folder) / session_folder.REQUEST) or {}
+    found = opened.sessions()
+    return settings, {**opened.request, **(found[-1].request if found else {})}
 
 
 def _mask_secrets(value: Any, name: str = "") -> Any:
@@ -364,8 +425,8 @@ def _route(
 ROUTES: Sequence[Route] = (
     _route("/run_train", "Queue a training.", RunTrain, _run_train),
     _route("/continue_train", "Queue the next session of a package.", ContinueTrain, _continue_train),
-    _route("/analyze", "Load a package into an analyzer.", AnalyzePackage, _no_analyzer),
-    _route("/run_exp", "Run a script in an analyzer.", RunExperiment, _no_analyzer),
+    _route("/analyze", "Load a package into an analyzer.", AnalyzePackage, _analyze),
+    _route("/run_exp", "Run a script in an analyzer.", RunExperiment, _run_experiment),
     _route("/del_task", "Ask a task to save and end.", DeleteTask, _del_task),
     _route("/new_proj", "Create a project from a template.", NewProj, _new_proj),
     _route("/add_plugins", "Refused: a config names its plugins.", AddPlugins, _no_plugins),
@@ -381,7 +442,7 @@ ROUTES: Sequence[Route] = (
     _route("/get_task_info", "The tasks that wait or run.", NoParameters, _task_info),
     _route("/get_devices_info", "The cards that tasks may use.", NoParameters, _devices_info),
     _route("/get_DLNest_output", "The journal of the server.", ServerOutput, _output),
-    _route("/get_analyze_output", "The output of an analyzer.", AnalyzerOutput, _no_analyzer),
+    _route("/get_analyze_output", "The output of an analyzer.", AnalyzerOutput, _analyzer_output),
 )
 FORM_PATHS = frozenset(route.path for route in ROUTES)
 """The paths that also accept forms."""

@@ -1,12 +1,14 @@
-"""The output of a run and the events of the lab, from a cursor on: in pages, or as an event stream."""
+"""The output of a run or an analyzer and the events of the lab, from a cursor on: in pages, or as an event
+stream."""
 
 from __future__ import annotations
 
+import functools
 import itertools
 import stat
 import time
 from codecs import utf_8_decode
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -20,12 +22,14 @@ from roost.operations import lab
 from roost.operations.reading.output_reader import OutputReader
 from roost.operations.responses import Event, LogPage, LogPiece, StreamEvent
 from roost.package.package import PackageFolder
+from roost.package.session_folder import SessionFolder
 from roost.serve.http.error_response import HttpError
 from roost.serve.http.route import RequestParameters
-from roost.serve.routes.stream_end import RunEndDetector, is_run_over
+from roost.serve.routes.stream_end import StreamEndDetector, is_run_over
 from roost.supervisor.output.output_file import rank_output_path
 
 RunId = Annotated[str, Meta(pattern=r"^[0-9a-f]{8}-[0-9a-f]{16}$")]
+Cursor = Annotated[str, Meta(pattern=r"^[0-9]{1,19}$")]
 Offset = Annotated[int, Meta(ge=0, le=2**62)]
 Rank = Annotated[int, Meta(ge=0, le=4095)]
 MAX_BYTES = 1 << 20
@@ -34,6 +38,7 @@ _MAX_PIECES = 1
 """Pieces of 64 KiB in one poll. It bounds the memory of each client that follows and does not read."""
 _MAX_CHARACTER_BYTES = 4
 """The longest character of UTF-8."""
+PageBytes = Annotated[int, Meta(ge=_MAX_CHARACTER_BYTES, le=MAX_BYTES)]
 
 
 class ReadLog(RequestParameters, frozen=True, kw_only=True):
@@ -42,7 +47,7 @@ class ReadLog(RequestParameters, frozen=True, kw_only=True):
     run: RunId
     offset: Offset = 0
     """Bytes from the beginning."""
-    limit: Annotated[int, Meta(ge=_MAX_CHARACTER_BYTES, le=MAX_BYTES)] = 1 << 16
+    limit: PageBytes = 1 << 16
     """Bytes; at least one character of any length fits."""
     rank: Rank = 0
 
@@ -51,7 +56,7 @@ class FollowLog(RequestParameters, frozen=True, kw_only=True):
     """The output of a run, from a cursor on."""
 
     run: RunId
-    cursor: Annotated[str, Meta(pattern=r"^[0-9]{1,19}$")] = "0"
+    cursor: Cursor = "0"
     """The id of the last piece received, or an offset in bytes."""
     rank: Rank = 0
 
@@ -69,35 +74,58 @@ def read_log(package: PackageFolder, parameters: ReadLog) -> LogPage:
     Raises:
         NotFound: There is no output of this rank.
     """
-    with OutputReader(
-        _output_path(package, parameters.rank), offset=parameters.offset, max_bytes=parameters.limit
-    ) as reader:
+    path = _output_path(package.output, parameters.rank)
+    return read_page(path, parameters.offset, parameters.limit, functools.partial(is_run_over, package))
+
+
+def read_page(path: Path, offset: int, limit: int, is_over: Callable[[], bool]) -> LogPage:
+    """Returns a part of an output file, in whole characters.
+
+    Args:
+        path: The file; it need not exist yet.
+        offset: The first byte.
+        limit: How many bytes at most.
+        is_over: Whether nothing more will be written into it.
+    """
+    with OutputReader(path, offset=offset, max_bytes=limit) as reader:
         raw = next(reader.read_new(), b"")
         size = reader.size
     at_end = reader.offset >= size
     # The bytes that follow may complete a partial character, unless there is a hole or the run has ended.
     text, used = utf_8_decode(raw, "replace", False)
-    if used < len(raw) and (is_run_over(package) if at_end else not used):
+    if used < len(raw) and (is_over() if at_end else not used):
         text, used = raw.decode("utf-8", "replace"), len(raw)
     after = min(reader.offset, size) - (len(raw) - used)
-    return LogPage(min(parameters.offset, size), after, size, text)
+    return LogPage(min(offset, size), after, size, text)
+
+
+def follow_log(package: Path, parameters: FollowLog) -> LogStream:
+    """Returns the stream of the output of a run.
+
+    Raises:
+        NotFound: There is no such run, or no output of this rank.
+    """
+    opened = PackageFolder.open(package)
+    path = _output_path(opened.output, parameters.rank)
+    return LogStream(opened, path, parameters.cursor, functools.partial(is_run_over, opened))
 
 
 class LogStream:
-    """The event stream of a run's output, in whole characters; the cursor of a piece is the offset after it.
+    """The event stream of an output, in whole characters; the cursor of a piece is the offset after it.
 
     Args:
-        package: The run's folder.
-        parameters: The rank, and the cursor to start from.
+        folder: The folder of the sessions that print it.
+        path: The file.
+        cursor: The cursor to start from.
+        is_over: Whether nothing more will be written into it.
     """
 
-    def __init__(self, package: Path, parameters: FollowLog) -> None:
-        self._package = PackageFolder.open(package)
-        self._path = _output_path(self._package, parameters.rank)
-        self._reader = OutputReader(self._path, offset=_parse_offset(parameters.cursor))
+    def __init__(self, folder: SessionFolder, path: Path, cursor: str, is_over: Callable[[], bool]) -> None:
+        self._folder, self._path = folder, path
+        self._reader = OutputReader(path, offset=_parse_offset(cursor))
         self._partial = b""
         """The first bytes of a character whose rest has not been printed yet."""
-        self._end = RunEndDetector(self._package)
+        self._end = StreamEndDetector(is_over)
 
     @property
     def has_ended(self) -> bool:
@@ -135,7 +163,7 @@ class LogStream:
         """Returns the offset from which to continue in an output file that was replaced by a shorter one at
         the end of a session: the beginning of the next session's output."""
         size = self._path.stat().st_size
-        newest = self._package.sessions()[-1]
+        newest = self._folder.sessions()[-1]
         if not newest.is_live:
             return size
         return int(newest.request.output_offsets.get(self._path.name, size))
@@ -206,8 +234,8 @@ def _to_event(queue: str, one: QueueEvent) -> Event:
     return Event(f"{queue}-{one.seq}", one.at, one.task, one.kind, one.text)
 
 
-def _output_path(package: PackageFolder, rank: int) -> Path:
-    path = Path(rank_output_path(str(package.output), rank))
+def _output_path(output: Path, rank: int) -> Path:
+    path = Path(rank_output_path(str(output), rank))
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:

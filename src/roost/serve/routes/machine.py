@@ -16,7 +16,8 @@ from roost.operations.devices.devices import DeviceList
 from roost.operations.lab import LabStatus
 from roost.operations.notices import Notices, notices, try_notices
 from roost.operations.queue.resources import parse_window
-from roost.operations.responses import DrainedCards, Event, LeaseEntry, ServerInfo
+from roost.operations.responses import DrainedCards, Event, JournalPage, LeaseEntry, ServerInfo
+from roost.serve import request_journal
 from roost.serve.http.route import EventStream, RequestParameters, Route
 from roost.serve.routes import event_streams
 
@@ -64,6 +65,13 @@ class Drain(RequestParameters, frozen=True, kw_only=True):
     the drain lasts until ``off``."""
 
 
+class ReadJournal(RequestParameters, frozen=True, kw_only=True):
+    """The journal of the server, from an offset on."""
+
+    offset: Annotated[int, Meta(ge=0, le=2**62)] | None = None
+    """The offset of an earlier answer: only the lines after it. None: the newest lines."""
+
+
 def _about(parameters: NoParameters) -> ServerInfo:
     return ServerInfo("roost", __version__)
 
@@ -104,6 +112,15 @@ def _follow_events(parameters: event_streams.ReadEvents) -> EventStream:
     return event_streams.LabEventStream(parameters)
 
 
+def _journal(parameters: ReadJournal) -> JournalPage:
+    return request_journal.read(parameters.offset)
+
+
+def _clear_journal(parameters: NoParameters) -> JournalPage:
+    request_journal.clear()
+    return request_journal.read(None)
+
+
 def _notices(parameters: NoParameters) -> Notices:
     return notices()
 
@@ -134,6 +151,12 @@ ROUTES: Sequence[Route] = (
           parameters=event_streams.ReadEvents, answer=list[Event], run=_events),
     Route(name="follow_events", path="/events/follow", summary="The lab's events, as they happen.",
           parameters=event_streams.ReadEvents, answer=EventStream, run=_follow_events),
+    Route(name="journal", path="/journal",
+          summary="What the server was asked for, a line for each operation.",
+          parameters=ReadJournal, answer=JournalPage, run=_journal),
+    Route(name="clear_journal", method="POST", path="/journal/clear",
+          summary="Let the journal begin anew.", parameters=NoParameters,
+          answer=JournalPage, run=_clear_journal),
     Route(name="notices", path="/notices", summary="The receivers of notices about tasks.",
           parameters=NoParameters, answer=Notices, run=_notices),
     Route(name="try_notices", method="POST", path="/notices/test",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +19,7 @@ from roost.package.records import Row
 from roost.serve.http.error_response import HttpError
 from roost.serve.http.route import EventStream, RequestParameters, Route
 from roost.serve.routes import served_packages
-from roost.serve.routes.stream_end import RunEndDetector
+from roost.serve.routes.stream_end import StreamEndDetector, is_run_over
 
 RunId = Annotated[str, Meta(pattern=r"^[0-9a-f]{8}-[0-9a-f]{16}$")]
 Name = Annotated[str, Meta(min_length=1, max_length=1000)]
@@ -63,7 +64,7 @@ class RowStream:
         self._session, self._offset = map(int, parameters.cursor.split(":"))
         self._last_line: bytes | None = None
         """The last line that was read; None before the first read."""
-        self._end = RunEndDetector(self._package)
+        self._end = StreamEndDetector(functools.partial(is_run_over, self._package))
 
     @property
     def has_ended(self) -> bool:

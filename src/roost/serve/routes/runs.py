@@ -10,13 +10,17 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from roost.base.errors import Refused, UsageError
+from roost.operations import resolve
+from roost.operations.analyzers.start_analyzer import AnalyzerRequest, start_analyzer
 from roost.operations.comparing.comparison import PackageComparison
 from roost.operations.keeping import label_packages
 from roost.operations.lifecycle.continue_ import ContinueRequest
 from roost.operations.lifecycle.new_project import new_project
 from roost.operations.listing.list_packages import entries
 from roost.operations.listing.package_row import FoundPackage
+from roost.operations.listing.package_summary import summarize
 from roost.operations.listing.search import search
+from roost.operations.models.predict import PredictRequest, submit_predict
 from roost.operations.queue import task_control
 from roost.operations.queue.new_tasks import NewTasks
 from roost.operations.queue.submit import SubmitRequest, submit, submit_continue
@@ -32,7 +36,7 @@ from roost.operations.responses import (
     RunPage,
     SubmitResponse,
 )
-from roost.package import labels
+from roost.package import labels, package_name
 from roost.package.labels import Labels
 from roost.package.package import PackageFolder
 from roost.serve.http.route import EventStream, FileContent, RequestParameters, Route
@@ -91,6 +95,17 @@ class SubmitRun(ResourceParameters, frozen=True, kw_only=True):
     """As after ``roost submit CONFIG``."""
     description: Line | None = None
     name: Line | None = None
+    no_save: bool = False
+    """Name the package NOSAVE, with a suffix if there is one; wins over ``use_description``."""
+    use_description: bool = False
+    """Name the package by the description, with a suffix if there is one."""
+
+
+class OpenRun(RequestParameters, frozen=True, kw_only=True):
+    """A package."""
+
+    package: Annotated[str, Meta(min_length=1, max_length=4096)]
+    """Its absolute path, or a task."""
 
 
 class SubmitCommand(ResourceParameters, frozen=True, kw_only=True):
@@ -112,6 +127,35 @@ class ContinueRun(ResourceParameters, frozen=True, kw_only=True):
     description: Line | None = None
     force: bool = False
     trust: bool = False
+
+
+class PredictRun(ResourceParameters, frozen=True, kw_only=True):
+    """A prediction of a run."""
+
+    run: RunId
+    source: Annotated[str, Meta(min_length=1, max_length=4096)]
+    """The name of a set, or the absolute path of data for the project's Dataset."""
+    checkpoint: Annotated[int, Meta(ge=0, le=2**62)] | Literal["last", "best"] | None = None
+    averaged: Line | None = None
+    """The name of an average whose weights are used."""
+    batch_size: Annotated[int, Meta(ge=1, le=2**31)] | None = None
+    num_workers: Annotated[int, Meta(ge=0, le=4096)] | None = None
+    limit: Annotated[int, Meta(ge=1, le=2**62)] | None = None
+    """Only so many samples, from the first on."""
+
+
+class AnalyzeRun(ResourceParameters, frozen=True, kw_only=True):
+    """An analyzer of a run."""
+
+    run: RunId
+    checkpoint: Annotated[int, Meta(ge=0, le=2**62)] | Literal["last", "best"] | None = None
+    untrained: bool = False
+    """Use the weights as the Runner builds them."""
+    trust: bool = False
+    scripts: Text | None = None
+    """The absolute path of a further script, or folder of scripts, that it may run."""
+    project: Text | None = None
+    """The absolute path of the project's folder now, if it was moved."""
 
 
 class StopRun(RequestParameters, frozen=True, kw_only=True):
@@ -155,6 +199,16 @@ def _list_runs(parameters: ListRuns) -> RunPage:
     return RunPage(len(found), runs)
 
 
+def _open(parameters: OpenRun) -> ListedRun:
+    if "/" in parameters.package:
+        task_resources.absolute_path(parameters.package, "package")
+    path = resolve.find_package(parameters.package).resolve()
+    if not resolve.is_package(path):  # one that DLNest itself wrote
+        fix = "`roost continue` and `roost analyze` take it"
+        raise Refused("a server shows only packages of roost", received=parameters.package, fix=fix)
+    return ListedRun(served_packages.serve_package(path), str(path), summarize(path))
+
+
 def _show(parameters: RunParameters) -> PackageDetails:
     return show(served_packages.package_path(parameters.run))
 
@@ -181,7 +235,13 @@ def _submit(parameters: SubmitRun) -> SubmitResponse:
         tuning=_optional_path(parameters.tuning, "tuning"),
         overrides=[*parameters.overrides, *task_resources.time_limit_override(parameters)],
         description=parameters.description,
-        name=parameters.name,
+        name=package_name.requested_name(
+            parameters.name,
+            parameters.description,
+            no_save=parameters.no_save,
+            use_description=parameters.use_description,
+        ),
+        with_suffix=parameters.no_save or parameters.use_description,
         options=parameters,
         command=["POST", "/api/v1/runs"],
     )
@@ -220,9 +280,38 @@ def _continue(parameters: ContinueRun) -> SubmitResponse:
     return _to_submitted(submit_continue(request, parameters))
 
 
+def _predict(parameters: PredictRun) -> SubmitResponse:
+    given = parameters.checkpoint
+    request = PredictRequest(
+        package=served_packages.package_path(parameters.run),
+        source=parameters.source,
+        checkpoint=None if given is None else str(given),
+        averaged=parameters.averaged,
+        batch_size=parameters.batch_size,
+        num_workers=parameters.num_workers,
+        limit=parameters.limit,
+        command=["POST", f"/api/v1/runs/{parameters.run}/predict"],
+    )
+    return _to_submitted(submit_predict(request, parameters))
+
+
+def _analyze(parameters: AnalyzeRun) -> SubmitResponse:
+    request = AnalyzerRequest(
+        package=served_packages.package_path(parameters.run),
+        checkpoint=parameters.checkpoint,
+        untrained=parameters.untrained,
+        trust=parameters.trust,
+        scripts=_optional_path(parameters.scripts, "scripts"),
+        project=_optional_path(parameters.project, "project"),
+        options=parameters,
+        command=["POST", f"/api/v1/runs/{parameters.run}/analyze"],
+    )
+    return _to_submitted(start_analyzer(request))
+
+
 def _to_submitted(found: NewTasks) -> SubmitResponse:
     queued = [
-        QueuedTask(task.id, served_packages.run_id(task.package), task.name, task.package)
+        QueuedTask(task.id, served_packages.run_id(task.package), task.name, task.package, task.label)
         for task in found.tasks
     ]
     return SubmitResponse(queued, found.tasks[0].sweep, list(found.notes))
@@ -265,7 +354,7 @@ def _read_log(parameters: event_streams.ReadLog) -> LogPage:
 
 
 def _follow_log(parameters: event_streams.FollowLog) -> EventStream:
-    return event_streams.LogStream(served_packages.package_path(parameters.run), parameters)
+    return event_streams.follow_log(served_packages.package_path(parameters.run), parameters)
 
 
 def _list_files(parameters: RunParameters) -> list[FileEntry]:
@@ -284,12 +373,20 @@ ROUTES: Sequence[Route] = (
           parameters=SubmitRun, answer=SubmitResponse, run=_submit, status=201),
     Route(name="submit_command", method="POST", path="/commands", summary="Queue a command.",
           parameters=SubmitCommand, answer=SubmitResponse, run=_submit_command, status=201),
+    Route(name="open_run", method="POST", path="/runs/open",
+          summary="The run of a package or a task; the server shows its folder from now on.",
+          parameters=OpenRun, answer=ListedRun, run=_open),
     Route(name="show_run", path=_RUN, summary="The details of a run.", parameters=RunParameters,
           answer=PackageDetails, run=_show),
     Route(name="compare", path="/comparison", summary="What differs between runs.",
           parameters=CompareRuns, answer=PackageComparison, run=_compare),
     Route(name="continue", method="POST", path=f"{_RUN}/continue", summary="Queue the next session of a run.",
           parameters=ContinueRun, answer=SubmitResponse, run=_continue, status=201),
+    Route(name="predict", method="POST", path=f"{_RUN}/predict", summary="Queue a prediction of a run.",
+          parameters=PredictRun, answer=SubmitResponse, run=_predict, status=201),
+    Route(name="analyze", method="POST", path=f"{_RUN}/analyze",
+          summary="Queue an analyzer, which loads a run once and runs scripts on it.",
+          parameters=AnalyzeRun, answer=SubmitResponse, run=_analyze, status=201),
     Route(name="stop_run", method="POST", path=f"{_RUN}/stop", summary="Ask a run to save and end.",
           parameters=StopRun, answer=AcceptedRun, run=_stop, status=202),
     Route(name="label_run", method="POST", path=f"{_RUN}/labels",

@@ -27,6 +27,13 @@ def add_folders(folders: Iterable[Path]) -> None:
         _extra_folders.append(folder / "runs" if (folder / "runs").is_dir() else folder)
 
 
+def serve_package(package: Path) -> str:
+    """Adds the folder of a package, whose path is resolved, and returns the id of the run."""
+    if package.parent not in folders():
+        _extra_folders.append(package.parent)
+    return run_id(package)
+
+
 def folders() -> list[Path]:
     """Returns all existing folders of packages, each once."""
     found = dict.fromkeys(

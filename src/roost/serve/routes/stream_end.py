@@ -1,12 +1,13 @@
-"""Detection of the end of a run's log and records, where their streams end."""
+"""Detection of the end of a run's log and records, and of an analyzer's output, where their streams end."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from roost.lab.queue import task_file
 from roost.lab.queue.task import ENDED
-from roost.operations import resolve
+from roost.operations import lab, resolve
 from roost.package.package import PackageFolder
 
 _QUIET_SECONDS = 1.0
@@ -36,15 +37,26 @@ def is_run_over(package: PackageFolder) -> bool:
     return bool(sessions) or all(one.task.state in ENDED or not one.is_original for one in task_records)
 
 
-class RunEndDetector:
-    """Detects the end of a stream: no data for a second, and the run is over.
+def is_task_over(id: str) -> bool:
+    """Whether a task has ended.
+
+    Raises:
+        NotFound: The queue has no such task any more.
+        Refused: The queue cannot be opened.
+    """
+    with lab.open_queue() as store:
+        return store.task(id).state in ENDED
+
+
+class StreamEndDetector:
+    """Detects the end of a stream: no data for a second, and its source is over.
 
     Args:
-        package: The package of the run.
+        is_over: Whether the source, a run or a task, writes nothing more.
     """
 
-    def __init__(self, package: PackageFolder) -> None:
-        self._package = package
+    def __init__(self, is_over: Callable[[], bool]) -> None:
+        self._is_over = is_over
         self._next_check = time.monotonic() + _QUIET_SECONDS
 
     def data_arrived(self) -> None:
@@ -61,7 +73,7 @@ class RunEndDetector:
         if time.monotonic() < self._next_check:
             return False
         self._next_check = time.monotonic() + _CHECK_SECONDS
-        if not is_run_over(self._package):
+        if not self._is_over():
             return False
         self._next_check = 0.0
         return True

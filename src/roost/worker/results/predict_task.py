@@ -41,16 +41,27 @@ from roost.worker.results.prediction_source import PredictionSource
 from roost.worker.results.prediction_writer import PredictionWriter
 
 
-def predict(package: PackageFolder, folder: Path) -> str:
+def predict(package: PackageFolder, folder: Path, session: int | None = None) -> str:
     """Predicts as the request in ``folder`` describes, and returns "finished".
+
+    Args:
+        package: The package.
+        folder: Of a task of the lab its session folder, which becomes the prediction; else a folder from
+            which the finished prediction is moved.
+        session: The number of the session, of a task of the lab; None: the caller waits for the result.
 
     Raises:
         RoostError: The package cannot be loaded, there is no such data, or `predict` returns a wrong value.
         BaseException: An error of the project's code.
     """
+    if session is not None and predictions.read(folder) is not None:
+        return "finished"  # by an attempt that was killed before it could report that
     began = time.time()
     request = sessions.load_json(folder / analysis_folder.REQUEST) or {}
-    end_with_caller(request)
+    if session is None:
+        end_with_caller(request)
+    else:  # of an attempt that was killed
+        durable.discard(folder / predictions.UNFINISHED)
     project, device = request["project"], request["device"]
     _, settings = native_project.resolve_settings(package, project)
     torch_settings.apply(settings, device=choose_device(device), first=initial_environment(package))
@@ -94,6 +105,9 @@ def predict(package: PackageFolder, folder: Path) -> str:
     body = msgspec.json.format(msgspec.json.encode(meta), indent=1) + b"\n"
     durable.write_new(folder / predictions.UNFINISHED / predictions.META_FILE, [body])
     session_seal.write_folder_seal(folder / predictions.UNFINISHED)
+    if session is not None:
+        predictions.commit_into(folder / predictions.UNFINISHED, folder)
+        return "finished"
     output = Path(request["output"]) if request["output"] else None
 
     def announce(final: Path) -> None:

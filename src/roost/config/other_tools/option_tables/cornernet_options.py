@@ -75,7 +75,11 @@ _SYSTEM = (
     Option(
         "stepsize",
         "5000",
-        ["optimizers.NAME.scheduler.class", "optimizers.NAME.scheduler.step_size"],
+        [
+            "optimizers.NAME.scheduler.class",
+            "optimizers.NAME.scheduler.step_size",
+            "optimizers.NAME.scheduler.unit",
+        ],
         note="`torch.optim.lr_scheduler.StepLR`",
     ),
     Option("learning_rate", "0.001", ["optimizers.NAME.lr"]),

@@ -1,5 +1,5 @@
-"""Formats the value that an analysis returned as short lines with short numbers; result.json holds all of
-it."""
+"""The value that an analysis returned as short lines with short numbers, for a terminal and for the output of
+an analyzer; result.json holds all of it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from roost.display import table, terminal
+from roost.base.text.terminal_text import escape_control
 
 _MAX_LINES = 30
 _MAX_CHARACTERS = 120
@@ -63,7 +63,30 @@ def _list_lines(items: Sequence[Any]) -> list[str]:
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    return [_truncate(line) for line in table.format_table(header, rows)]
+    """Returns the lines of a table, whose columns are as wide as their cells."""
+    cells = [[_single_line(cell) for cell in row] for row in (header, *rows)]
+    widths = [max(map(_width, column)) for column in zip(*cells, strict=True)]
+    return [
+        _truncate(
+            "  ".join(
+                cell + " " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True)
+            ).rstrip()
+        )
+        for row in cells
+    ]
+
+
+def _width(text: str) -> int:
+    """Returns the places that a text takes on a terminal: a Chinese character takes two."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def _single_line(text: str) -> str:
+    return escape_control(text.replace("\n", "\\n").replace("\t", "\\t"))
 
 
 def _is_placeholder(value: Mapping[str, Any]) -> bool:
@@ -97,5 +120,5 @@ def _format(value: Any) -> str:
 
 def _truncate(text: str) -> str:
     """Escapes line ends and control characters, and truncates the line."""
-    one = terminal.escape_text(text.replace("\n", "\\n").replace("\t", "\\t"))
+    one = _single_line(text)
     return one if len(one) <= _MAX_CHARACTERS else f"{one[: _MAX_CHARACTERS - 1]}…"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from roost.cli.analysis_value import format_value
+from roost.analysis.result_text import format_value
 
 
 @pytest.mark.parametrize(

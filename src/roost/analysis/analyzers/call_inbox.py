@@ -1,0 +1,146 @@
+"""The inbox of an analyzer: ``analyzers/<n>/calls/``.
+
+::
+
+    3.json      a call that waits:     {"analysis": 7}, or {"checkpoint": 2 | "last" | "untrained"}
+    2.begun     the call that is carried out; removed at its end
+    interrupt   a request to interrupt an analysis, or to leave it out: {"analysis": 7}
+
+Operations add files, the analyzer renames and removes them; each step is one atomic change of a name, so both
+may be killed at any time. A call that an analyzer had begun when it was killed stays ``.begun``.
+"""
+
+# Not durable: a power cut ends the analyzer, too, and the analysis is stored in a folder of its own
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from roost.base import durable
+from roost.package import sessions
+
+INTERRUPT = "interrupt"
+_WAITING, _BEGUN = ".json", ".begun"
+LAST, UNTRAINED = "last", "untrained"
+"""What a switch may name in place of the id of a checkpoint."""
+
+
+class Call(NamedTuple):
+    """One request: to run a script, or to switch the checkpoint."""
+
+    seq: int
+    analysis: int | None
+    """The number of the analysis to run."""
+    checkpoint: int | str | None
+    """The checkpoint to load: its id, `LAST` or `UNTRAINED`."""
+
+
+class CallInbox:
+    """The inbox in a folder, which is created with the first call.
+
+    Args:
+        folder: ``calls`` of an analyzer.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def add_analysis(self, number: int) -> int:
+        """Adds a call that runs an analysis, whose folder is complete; returns its place."""
+        return self._add({"analysis": number})
+
+    def add_switch(self, checkpoint: int | str) -> int:
+        """Adds a call that loads another checkpoint; returns its place."""
+        return self._add({"checkpoint": checkpoint})
+
+    def _add(self, body: Mapping[str, Any]) -> int:
+        self._make_folder()
+        staging = durable.staging_name(self.folder / "call")
+        durable.write_unsynced(staging, sessions.to_json(body))
+        try:
+            while True:
+                seq = max((number for number, _ in self._entries()), default=0) + 1
+                with contextlib.suppress(FileExistsError):  # another process was faster
+                    os.link(staging, self.folder / f"{seq}{_WAITING}")  # never replaces a file
+                    return seq
+        finally:
+            staging.unlink()
+
+    def _make_folder(self) -> None:
+        if not self.folder.is_dir():  # to make it durable takes milliseconds
+            durable.make_folder(self.folder, exist_ok=True)
+
+    def waiting(self) -> list[Call]:
+        """Returns the calls that have not begun, oldest first."""
+        return self._calls(_WAITING)
+
+    def begun(self) -> list[Call]:
+        """Returns the calls that an analyzer has begun: the one that runs, or was running when it ended."""
+        return self._calls(_BEGUN)
+
+    def is_queued(self, analysis: int) -> bool:
+        """Whether an analysis waits or has begun."""
+        return any(call.analysis == analysis for call in (*self.waiting(), *self.begun()))
+
+    def _calls(self, suffix: str) -> list[Call]:
+        found = []
+        for seq, name in sorted(self._entries()):
+            if not name.endswith(suffix):
+                continue
+            body = sessions.load_json(self.folder / name)
+            if body is None:  # removed meanwhile
+                continue
+            analysis, checkpoint = body.get("analysis"), body.get("checkpoint")
+            found.append(
+                Call(
+                    seq,
+                    analysis if type(analysis) is int else None,
+                    checkpoint if type(checkpoint) in (int, str) else None,
+                )
+            )
+        return found
+
+    def _entries(self) -> Iterator[tuple[int, str]]:
+        try:
+            names = os.listdir(self.folder)  # noqa: PTH208  - names alone
+        except FileNotFoundError:
+            return
+        for name in names:
+            stem, dot, suffix = name.partition(".")
+            if stem.isdecimal() and f"{dot}{suffix}" in (_WAITING, _BEGUN):
+                yield int(stem), name
+
+    # --- for the analyzer
+
+    def begin(self, call: Call) -> bool:
+        """Marks a call as begun; False if it was withdrawn meanwhile."""
+        try:
+            (self.folder / f"{call.seq}{_WAITING}").rename(self.folder / f"{call.seq}{_BEGUN}")
+        except FileNotFoundError:
+            return False
+        return True
+
+    def end(self, call: Call) -> None:
+        """Removes a call that has ended, or will never begin."""
+        for suffix in (_WAITING, _BEGUN):
+            (self.folder / f"{call.seq}{suffix}").unlink(missing_ok=True)
+
+    # --- the interrupt
+
+    def request_interrupt(self, analysis: int) -> None:
+        """Requests the analyzer to interrupt an analysis, or to leave it out if it waits."""
+        self._make_folder()
+        durable.write_unsynced(self.folder / INTERRUPT, sessions.to_json({"analysis": analysis}))
+
+    def interrupted(self) -> int | None:
+        """Returns the number of the analysis that is to be interrupted; None: no interrupt is requested."""
+        number = (sessions.load_json(self.folder / INTERRUPT) or {}).get("analysis")
+        return number if type(number) is int else None
+
+    def remove_interrupt(self) -> None:
+        """Removes the request to interrupt."""
+        (self.folder / INTERRUPT).unlink(missing_ok=True)

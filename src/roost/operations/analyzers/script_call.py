@@ -1,0 +1,270 @@
+"""``run_script`` and the other requests to an analyzer: interrupt, another checkpoint, lists of scripts and
+calls."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from roost.analysis import analysis_folder, preconditions, script
+from roost.analysis.analyzers import analyzer_folder
+from roost.analysis.analyzers.analyzer_folder import AnalyzerSessionRequest
+from roost.analysis.analyzers.call_inbox import LAST, UNTRAINED, CallInbox
+from roost.analysis.analyzers.script_folders import ScriptFolders
+from roost.base import durable
+from roost.base.errors import NotFound, UsageError
+from roost.lab.queue import task_lookup
+from roost.lab.queue.task import ENDED, Task
+from roost.operations import resolve
+from roost.operations.sessions.session_request import output_size
+from roost.package import sessions
+from roost.package.checkpoints import selection
+from roost.package.dlnest import original_package
+from roost.package.kinds import TaskKind
+from roost.package.sessions import Session
+
+UNTRAINED_ID = -2
+"""The id that DLNest has for a model as it was built."""
+
+
+class ScriptCall(msgspec.Struct, frozen=True):
+    """One run of a script in an analyzer."""
+
+    task: str
+    """The id of the analyzer."""
+    package: str
+    analysis: int
+    """The number of the analysis, whose folder holds everything about this call."""
+    folder: str
+    """The folder of the analysis."""
+    script: str
+    """The path of the script."""
+    output_offset: int
+    """Where the output of the call begins, at the earliest, in the output of the analyzer, in bytes."""
+
+
+class CheckpointSwitch(msgspec.Struct, frozen=True):
+    """A request to an analyzer to load another checkpoint, after the calls that were requested before it."""
+
+    task: str
+    checkpoint: int | str
+    """An id, ``last`` or ``untrained``."""
+
+
+class ScriptInterrupt(msgspec.Struct, frozen=True):
+    """A request to an analyzer to interrupt its script."""
+
+    task: str
+    analysis: int | None
+    """The analysis that is interrupted; None: no script runs or waits."""
+
+
+class ScriptEntry(msgspec.Struct, frozen=True):
+    """A script that an analyzer may run."""
+
+    name: str
+    """By which it is called."""
+    path: str
+
+
+class CallRow(msgspec.Struct, frozen=True):
+    """A call of a script in an analyzer."""
+
+    analysis: int
+    script: str
+    state: str
+    """pending (it waits for its turn), running, succeeded, failed, stopped or crashed."""
+    started: float | None
+    """Unix seconds."""
+    seconds: float | None
+    error: str | None
+    folder: str
+
+
+def run_script(analyzer: str, name: str) -> ScriptCall:
+    """Requests an analyzer to run a script after those that were requested before, and returns at once. The
+    source is copied now; later edits do not change this call.
+
+    Args:
+        analyzer: The task: its id, the beginning of one, its label or its name.
+        name: The name of a script, or the path of one, in a folder that the analyzer may run from: the
+            project's AnalyzeScripts, the package's, and what the analyzer was started with.
+
+    Raises:
+        NotFound: There is no such task or script.
+        UsageError: The text is ambiguous, or names no analyzer.
+        Refused: The analyzer has ended, or the script is in none of these folders.
+        ContractError: The script is not valid Python, or has no callable `experience`.
+    """
+    found = _find_running(analyzer)
+    path = found.scripts.find(name)
+    checked = script.read(path)
+    root = Path(found.task.package) / analysis_folder.NAME
+    place = analysis_folder.create(root)
+    request = found.request
+    # Not durable before the call has ended: in a power cut the analyzer ends, too.
+    durable.write_unsynced(place / analysis_folder.SCRIPT, checked.source)
+    body = {
+        "kind": TaskKind.ANALYZE,
+        **sessions.own_identity(),
+        "package": found.task.package,
+        "script": {"path": str(path), "sha256": hashlib.sha256(checked.source).hexdigest()},
+        "analyzer": int(found.task.folder.name),
+        "task": found.task.id,
+        "trust": request.trust,
+        "device": request.device,
+        "project": request.project,
+        "created": round(time.time(), 3),
+    }
+    durable.write_unsynced(place / analysis_folder.REQUEST, sessions.to_json(body))
+    offset = output_size(found.task.folder / analyzer_folder.OUTPUT)
+    found.inbox.add_analysis(int(place.name))
+    return ScriptCall(
+        found.task.id, found.task.package, int(place.name), str(place), str(path), output_offset=offset
+    )
+
+
+def interrupt_script(analyzer: str) -> ScriptInterrupt:
+    """Requests an analyzer to interrupt the script that runs; if none does, the first one that waits never
+    starts. The analyzer lives on.
+
+    Raises:
+        NotFound: There is no such task.
+        UsageError: The text is ambiguous, or names no analyzer.
+        Refused: The analyzer has ended.
+    """
+    found = _find_running(analyzer)
+    calls = [call.analysis for call in (*found.inbox.begun(), *found.inbox.waiting())]
+    first = next((number for number in calls if number is not None), None)
+    if first is not None:
+        found.inbox.request_interrupt(first)
+    return ScriptInterrupt(found.task.id, first)
+
+
+def interrupt_call(call: ScriptCall) -> None:
+    """Requests the analyzer of a call to interrupt it, or to leave it out if it waits."""
+    request = analysis_folder.AnalysisSessionRequest.from_json(
+        analysis_folder.read(Path(call.folder)).request
+    )
+    folder = Path(call.package) / analyzer_folder.NAME / str(request.analyzer)
+    analyzer_folder.inbox(folder).request_interrupt(call.analysis)
+
+
+def switch_checkpoint(analyzer: str, checkpoint: str | int) -> CheckpointSwitch:
+    """Requests an analyzer to load another checkpoint, after the scripts that were requested before.
+
+    Args:
+        analyzer: As for `run_script`.
+        checkpoint: An id, ``last``, ``best``, or ``untrained`` (also -2): the weights as the Runner builds
+            them.
+
+    Raises:
+        NotFound: There is no such task or checkpoint.
+        CheckpointError: roost has not written the checkpoint.
+        UsageError: The text is ambiguous, or names no analyzer; or it is no checkpoint.
+        Refused: The analyzer has ended.
+    """
+    found = _find_running(analyzer)
+    wanted: int | str = UNTRAINED
+    if str(checkpoint) not in (UNTRAINED, str(UNTRAINED_ID)):
+        package = original_package.open_any(found.task.package)
+        id = selection.checkpoint_id(package, checkpoint)
+        preconditions.check_checkpoints(package, id, fix=f"give {UNTRAINED}")
+        wanted = LAST if id is None else id
+    found.inbox.add_switch(wanted)
+    return CheckpointSwitch(found.task.id, wanted)
+
+
+def list_scripts(analyzer: str) -> list[ScriptEntry]:
+    """Returns the scripts that an analyzer may run, by name. Of several with one name it is the first found.
+
+    Raises:
+        NotFound: There is no such task.
+        UsageError: The text is ambiguous, or names no analyzer.
+    """
+    return [ScriptEntry(one.name, str(one.path)) for one in _find(analyzer).scripts.scripts()]
+
+
+def list_calls(analyzer: str) -> list[CallRow]:
+    """Returns the calls of an analyzer, oldest first.
+
+    Raises:
+        NotFound: There is no such task.
+        UsageError: The text is ambiguous, or names no analyzer.
+    """
+    found = _find(analyzer)
+    return [_call_row(found.task, place, one) for place, one in _calls(found.task)]
+
+
+def _calls(task: Task) -> Iterator[tuple[Path, Session]]:
+    root, number = Path(task.package) / analysis_folder.NAME, int(task.folder.name)
+    for one in analysis_folder.read_all(root):
+        if one.request.get("analyzer") == number:
+            yield root / str(one.number), one
+
+
+def _call_row(task: Task, place: Path, session: Session) -> CallRow:
+    record = session.recorded
+    state = "pending" if session.state == "starting" else session.state
+    error = session.error
+    if state == "pending" and task.state in ENDED:
+        state, error = "crashed", "its analyzer ended before the script began"
+    request = analysis_folder.AnalysisSessionRequest.from_json(session.request)
+    return CallRow(
+        analysis=session.number,
+        script=str((request.script or {}).get("path", "")),
+        state=state,
+        started=record.started,
+        seconds=record.seconds,
+        error=error,
+        folder=str(place),
+    )
+
+
+class FoundAnalyzer(NamedTuple):
+    """An analyzer that a user has named."""
+
+    task: Task
+    request: AnalyzerSessionRequest
+    inbox: CallInbox
+    scripts: ScriptFolders
+
+
+def find_analyzer(text: str) -> Task:
+    """Returns the task of an analyzer.
+
+    Raises:
+        NotFound: There is no such task.
+        UsageError: The text is ambiguous, or names no analyzer.
+    """
+    task, *others = resolve.find_tasks(text)
+    if others or task.kind != TaskKind.ANALYZE:
+        what = "this is a sweep" if others else f"this task is a {task.traits.noun}"
+        raise UsageError(
+            f"{what}, not an analyzer",
+            received=text,
+            fix="`roost submit analyze PACKAGE` starts one; `roost tasks` lists them, as A_…",
+        )
+    return task
+
+
+def _find(text: str) -> FoundAnalyzer:
+    task = find_analyzer(text)
+    request = analyzer_folder.read_request(task.folder)
+    if request is None:
+        raise NotFound("the folder of this analyzer was removed", received=text, where=task.folder)
+    package = Path(task.package)
+    project = Path(request.project) if request.project else original_package.open_any(package).project
+    scripts = ScriptFolders(package, project, Path(request.scripts) if request.scripts else None)
+    return FoundAnalyzer(task, request, analyzer_folder.inbox(task.folder), scripts)
+
+
+def _find_running(text: str) -> FoundAnalyzer:
+    found = _find(text)
+    task_lookup.require_unended(found.task, text)
+    return found

@@ -1,0 +1,7 @@
+"""The task of an analyzer: loads a package once, then runs one script after another.
+
+In reading order:
+
+analyzer_task: the loop.
+script_interrupts: the signals that interrupt a script, or end the analyzer.
+"""

@@ -1,0 +1,349 @@
+"""The analyzer: a package, loaded once, and the scripts that run on it one after another."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from roost.analysis import analysis_folder, result_text, script
+from roost.analysis.analysis_run import AnalysisRequest, load_package, run_loaded
+from roost.analysis.analysis_session import AnalyzedPackage
+from roost.analysis.analyzers import analyzer_folder, call_output, call_record
+from roost.analysis.analyzers.analyzer_folder import AnalyzerSessionRequest
+from roost.analysis.analyzers.call_inbox import LAST, UNTRAINED, Call
+from roost.analysis.analyzers.call_record import ANALYZER_ENDED, INTERRUPTED, CallEnd
+from roost.analysis.analyzers.script_folders import ScriptFolders
+from roost.base import durable
+from roost.base.errors import INTERRUPTED_EXIT_CODE, NotFound
+from roost.base.text.durations import format_short_duration
+from roost.base.text.terminal_text import escape_control
+from roost.base.traceback_frames import single_line
+from roost.package.dlnest.original_checkpoint import known_step
+from roost.package.package import PackageFolder
+from roost.package.project_preflight import parse_package_settings
+from roost.package.setting_locations import setting_locations
+from roost.project.device_choice import choose_device
+from roost.worker import failure_report, torch_settings
+from roost.worker.analyze_task import initial_environment
+from roost.worker.analyzer.script_interrupts import AnalyzerStopped, ScriptInterrupts
+from roost.worker.worker_output import BurstBuffer
+
+_BOLD, _RED, _GREEN, _YELLOW = "1", "31", "32", "33"
+_STOPPED = "stopped on request"
+
+
+def run_analyzer(package: PackageFolder, folder: Path) -> str:
+    """Loads a package and runs the scripts of its inbox until the analyzer is asked to stop; returns the
+    reason of the stop.
+
+    Args:
+        package: The package, which is the working folder.
+        folder: The session folder of the analyzer.
+
+    Raises:
+        RoostError: The package cannot be loaded.
+        BaseException: An error of the project's code while the package is loaded.
+    """
+    request = analyzer_folder.read_request(folder)
+    if request is None:
+        raise NotFound("there is no request", where=folder)
+    inbox = analyzer_folder.inbox(folder)
+    durable.make_folder(inbox.folder, exist_ok=True)
+    interrupts = ScriptInterrupts(inbox)
+    analyzer = Analyzer(package, folder, request, interrupts)
+    analyzer.record_lost_calls()
+    try:
+        interrupts.run(None, analyzer.load)
+        while not interrupts.is_stopping:
+            if not analyzer.carry_out_next_call():
+                interrupts.wait()
+    except AnalyzerStopped:
+        pass
+    analyzer.end()
+    return _STOPPED
+
+
+class Analyzer:
+    """The loop's parts.
+
+    ::
+
+        record the calls that a killed attempt had begun as crashed
+        load the package
+        until a stop signal comes:
+            take the first call that waits
+                a script:      run it, store result, output and record in its analysis folder
+                a checkpoint:  load it in place of the former one
+        record the calls that still wait as stopped
+
+    Args:
+        package: The package.
+        folder: The session folder.
+        request: What to load.
+        interrupts: Ends a script, or everything, on a signal.
+    """
+
+    def __init__(
+        self,
+        package: PackageFolder,
+        folder: Path,
+        request: AnalyzerSessionRequest,
+        interrupts: ScriptInterrupts,
+    ) -> None:
+        self._package, self._interrupts = package, interrupts
+        self._inbox = analyzer_folder.inbox(folder)
+        project = Path(request.project or package.project)
+        self._folders = ScriptFolders(
+            package.path, project, Path(request.scripts) if request.scripts else None
+        )
+        self._request = AnalysisRequest(
+            checkpoint=request.checkpoint,
+            untrained=request.untrained,
+            device=request.device,
+            project=request.project,
+            trust=request.trust,
+        )
+        self._loaded: AnalyzedPackage | None = None
+        self._buffer = BurstBuffer()
+
+    def load(self) -> None:
+        """Loads the package.
+
+        Raises:
+            RoostError: The package cannot be loaded.
+            BaseException: An error of the project's code.
+        """
+        package = self._package
+        settings = parse_package_settings(
+            package,
+            package.settings(),
+            project=Path(self._request.project or package.project),
+            folder=str(package.path),
+            where=setting_locations(package),
+        )
+        device = choose_device(self._request.device)
+        torch_settings.apply(settings, device=device, first=initial_environment(package))
+        self._loaded = load_package(package, self._request)
+        self._print(f"ready: {self._describe_loaded()}", _BOLD)
+
+    def _describe_loaded(self) -> str:
+        loaded = self._loaded
+        assert loaded is not None
+        at = loaded.checkpoint
+        if at is None:
+            return f"untrained, {loaded.device}"
+        step = known_step(at)
+        return f"checkpoint {at.id}{'' if step is None else f', step {step}'}, {loaded.device}"
+
+    def end(self) -> None:
+        """Ends the work with the package, and records the calls that wait as stopped."""
+        if self._loaded is not None:
+            with contextlib.suppress(Exception):  # the analyzer ends, whatever the project's hook does
+                self._loaded._end()
+        for call in self._inbox.waiting():
+            self._record_unrun(call, CallEnd("stopped", INTERRUPTED_EXIT_CODE, ANALYZER_ENDED))
+
+    def record_lost_calls(self) -> None:
+        """Records the calls that an attempt had begun when it was killed as crashed."""
+        for call in self._inbox.begun():
+            if call.analysis is not None:
+                self._record_lost(self._package.path / analysis_folder.NAME / str(call.analysis))
+            self._inbox.end(call)
+
+    def _record_lost(self, place: Path) -> None:
+        session = analysis_folder.read(place)
+        if not session.request or (session.record is not None and session.recorded.state != "running"):
+            return  # the folder was removed, or only the inbox was not up to date
+        record = session.record or call_record.begin(place, output_begin=None)
+        end = self._output_size()
+        self._copy_output(place, record.output_begin, end)
+        error = "the analyzer was killed while the script ran"
+        call_record.end(place, record, CallEnd("crashed", 1, ANALYZER_ENDED, error), output_end=end)
+        self._print(f"analysis {place.name}: {error}", _RED)
+
+    # --- one call
+
+    def carry_out_next_call(self) -> bool:
+        """Carries out the first call that waits; False if none does."""
+        interrupted = self._inbox.interrupted()
+        calls = self._inbox.waiting()
+        if interrupted is not None:
+            self._inbox.remove_interrupt()
+            for call in calls:
+                if call.analysis == interrupted:
+                    self._record_unrun(call, CallEnd("stopped", INTERRUPTED_EXIT_CODE, INTERRUPTED))
+                    return True
+        if not calls:
+            return False
+        call = calls[0]
+        if self._inbox.begin(call):
+            try:
+                if call.analysis is not None:
+                    self._run_script(call.analysis)
+                elif call.checkpoint is not None:
+                    self._switch(call.checkpoint)
+            finally:
+                self._inbox.end(call)
+        return True
+
+    def _record_unrun(self, call: Call, end: CallEnd) -> None:
+        if call.analysis is not None:
+            place = self._package.path / analysis_folder.NAME / str(call.analysis)
+            if analysis_folder.read(place).request:
+                call_record.end(place, call_record.begin(place, output_begin=None), end, output_end=None)
+        self._inbox.end(call)
+
+    def _run_script(self, number: int) -> None:
+        place = self._package.path / analysis_folder.NAME / str(number)
+        request = analysis_folder.read(place).request
+        try:
+            path = Path(request["script"]["path"])
+        except (KeyError, TypeError):  # the folder was removed
+            self._print(f"analysis {number} is gone", _RED)
+            return
+        name = escape_control(path.stem).replace("\n", "\\n")
+        self._print(f"analysis {number}: {name}", _BOLD)
+        record = call_record.begin(place, output_begin=self._output_size())
+        assert self._loaded is not None
+        self._prepare_process()
+        found, is_stopped = CallEnd("succeeded", 0, "finished"), False
+        with self._buffer:
+            try:
+                self._interrupts.run(
+                    number,
+                    functools.partial(
+                        run_loaded,
+                        self._loaded,
+                        place,
+                        self._request,
+                        script=request["script"],
+                        function=lambda: script.load(
+                            place / analysis_folder.SCRIPT, path, self._package.path
+                        ),
+                    ),
+                )
+            except AnalyzerStopped:
+                found, is_stopped = CallEnd("stopped", INTERRUPTED_EXIT_CODE, ANALYZER_ENDED), True
+            except BaseException as error:  # noqa: BLE001  - a script may raise any
+                self._buffer.claim()
+                found = self._report(error, place, path)
+        self._finish_call(place, record, found)
+        self._forget_script_modules()
+        if is_stopped:
+            raise AnalyzerStopped
+
+    def _finish_call(self, place: Path, record: Any, found: CallEnd) -> None:
+        """Records the end of a call, then prints its value and its end."""
+        end = self._output_size()
+        try:
+            self._copy_output(place, record.output_begin, end)
+            call_record.end(place, record, found, output_end=end)
+        except OSError as error:
+            self._print(f"analysis {place.name} is not stored completely: {error}", _RED)
+        result = analysis_folder.read_result(place)
+        if found.state == "succeeded":
+            if result.get("value") is not None:
+                for line in result_text.format_value(result["value"]):
+                    print(line)
+            for saved in result.get("saved", []):
+                print(f"saved {place.relative_to(self._package.path) / saved}")
+        took = format_short_duration(result.get("seconds", record.seconds or 0.0))
+        styles = {"succeeded": _GREEN, "stopped": _YELLOW}
+        how = INTERRUPTED if found.reason == INTERRUPTED else found.state
+        link = "in" if found.state == "succeeded" else "after"
+        self._print(f"analysis {place.name}: {how} {link} {took}", styles.get(found.state, _RED))
+
+    def _report(self, error: BaseException, place: Path, path: Path) -> CallEnd:
+        """Prints the error of a script and returns the end that it means."""
+        if isinstance(error, KeyboardInterrupt):
+            return CallEnd("stopped", INTERRUPTED_EXIT_CODE, INTERRUPTED)
+        with contextlib.redirect_stderr(io.StringIO()) as lines:
+            failure = failure_report.report(
+                error,
+                own=[self._package.path, path.parent],
+                package=self._package.path,
+                file=place / analysis_folder.TRACEBACK,
+            )
+        for line in lines.getvalue().splitlines():
+            self._print(line, _RED)
+        return CallEnd("failed", failure.exit_code, failure.reason, failure.error)
+
+    def _prepare_process(self) -> None:
+        """Undoes what an earlier script may have done to the process."""
+        self._interrupts.install()
+        os.chdir(self._package.path)
+        torch.set_grad_enabled(True)
+        pyplot = sys.modules.get("matplotlib.pyplot")
+        if pyplot is not None:
+            pyplot.close("all")
+
+    def _forget_script_modules(self) -> None:
+        """Removes the modules that a script has imported from beside itself, so that the next one imports
+        them as they then are."""
+        sys.modules.pop(script.MODULE, None)
+        folders = self._folders.code_folders()
+        for name, module in list(sys.modules.items()):
+            file = vars(module).get("__file__") if isinstance(module, ModuleType) else None
+            if isinstance(file, str) and file.startswith(folders):
+                del sys.modules[name]
+
+    # --- another checkpoint
+
+    def _switch(self, checkpoint: int | str) -> None:
+        request = self._request._replace(
+            checkpoint=checkpoint if isinstance(checkpoint, int) else None,
+            untrained=checkpoint == UNTRAINED,
+        )
+        assert self._loaded is not None and (isinstance(checkpoint, int) or checkpoint in (LAST, UNTRAINED))
+        self._prepare_process()
+        self._loaded._end()
+        try:
+            load = functools.partial(load_package, self._package, request, before=self._loaded)
+            self._loaded = self._interrupts.run(None, load)
+        except AnalyzerStopped:
+            raise
+        except BaseException as error:  # noqa: BLE001  - the project's code may raise any
+            self._buffer.claim()
+            self._print(f"not switched: {single_line(str(error))}; still {self._describe_loaded()}", _RED)
+            return
+        self._request = request
+        self._print(f"switched: {self._describe_loaded()}", _BOLD)
+
+    # --- output
+
+    def _print(self, text: str, style: str) -> None:
+        stream = self._buffer.stream
+        stream.write(f"\x1b[{style}m{text}\x1b[0m\n")
+        stream.flush()
+
+    def _output_size(self) -> int | None:
+        """Returns the size of the output, which is stdout; None if that is no file."""
+        self._buffer.stream.flush()
+        found = os.fstat(1)
+        return found.st_size if stat.S_ISREG(found.st_mode) else None
+
+    def _copy_output(self, place: Path, begin: int | None, end: int | None) -> None:
+        if begin is None or end is None:
+            return
+        with _open_to_read(1) as source:
+            call_output.copy(source, begin, end, place / analysis_folder.OUTPUT)
+
+
+@contextlib.contextmanager
+def _open_to_read(fd: int) -> Iterator[int]:
+    """Opens the file of a descriptor, which can only write, for reading."""
+    found = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield found
+    finally:
+        os.close(found)

@@ -1,0 +1,91 @@
+"""Session folders inside a package: made, found and locked."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from roost.base.errors import NotFound, Refused
+from roost.package import numbered_folders, session_folder, sessions
+from roost.package.kinds import TaskKind
+from roost.package.package import PackageFolder
+from tests.operations.packages import package
+
+
+def test_a_new_one_has_the_next_number_and_is_found_by_its_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = package(tmp_path / "runs")
+    (made.path / "predictions" / "7").mkdir(parents=True)  # one that was made at a terminal
+    first = session_folder.create(made.path, TaskKind.ANALYZE, {"trust": True})
+    second = session_folder.create(made.path, TaskKind.PREDICT, {})
+    assert [one.path for one in (first, second)] == [
+        made.path / "analyzers" / "1",
+        made.path / "predictions" / "8",
+    ]
+    assert sessions.load_json(first.path / "request.json") == {"kind": "analyze", "trust": True}
+    assert [(kind, one.path) for kind, one in session_folder.find_all(made.path)] == [
+        ("analyze", first.path),
+        ("predict", second.path),
+    ]
+    monkeypatch.chdir(made.path)
+    for path in (first.path, Path("analyzers/1")):
+        found = session_folder.find_at(path)
+        assert found is not None and (found.path, found.package_path) == (first.path, made.path)
+    for other in (
+        made.path,
+        made.path / "analyzers",
+        made.path / "predictions" / "7",
+        made.path / "analyzers" / "2",
+    ):
+        assert session_folder.find_at(other) is None, other
+    assert not first.is_package and PackageFolder.open(made.path).is_package
+    with pytest.raises(NotFound):
+        session_folder.open_folder(made.path / "analyzers" / "2", made.path)
+
+
+def test_a_package_whose_name_is_a_number_is_a_package(tmp_path: Path) -> None:
+    made = PackageFolder.create(tmp_path / "predictions", name="1", values={})
+    assert session_folder.find_at(made.path) is None
+
+
+def test_sessions_are_numbered_and_locked_there(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs")
+    folder = session_folder.create(made.path, TaskKind.ANALYZE, {})
+    assert folder.state() == "new"
+    lock_fd, package_fd = folder.lock(), made.lock()
+    assert [folder.new_session({"kind": "analyze"}) for _ in range(2)] == [1, 2]
+    assert folder.sessions()[-1].is_locked and folder.state() == "starting"
+    with pytest.raises(Refused, match="in use"):
+        folder.lock()
+    os.close(lock_fd)
+    os.close(package_fd)
+    assert len(made.sessions()) == 1, "the package has its own alone"
+
+
+def test_one_that_cannot_be_made_leaves_nothing(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs")
+    (made.path / "analyzers").write_text("in the way")
+    with pytest.raises(Refused, match="analyzers"):
+        session_folder.create(made.path, TaskKind.ANALYZE, {})
+    (made.path / "analyzers").unlink()
+    (made.path / "analyzers" / "1").mkdir(parents=True)
+    (made.path / "analyzers" / "1" / "sessions").symlink_to("nowhere")
+    assert session_folder.create(made.path, TaskKind.ANALYZE, {}).path.name == "2"
+
+
+def test_many_processes_make_one_each(tmp_path: Path) -> None:
+    code = "import sys; from pathlib import Path; from roost.package import numbered_folders as n\n"
+    code += "print(*[n.create(Path(sys.argv[1])).name for _ in range(20)])"
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(tmp_path / "all")], stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(3)
+    ]
+    found = [int(name) for one in running for name in one.communicate()[0].split()]
+    assert sorted(found) == numbered_folders.numbers(tmp_path / "all") == list(range(1, 61))

@@ -1,0 +1,164 @@
+"""The verbs of analyzers on a real one, over the server and without."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from roost.base.errors import NotFound, Refused, RoostError, UsageError
+from roost.shell.completion import VerbCompletion
+from roost.shell.lab_connection import LabConnection
+from roost.shell.verb_runner import VerbRunner
+from tests.project.trained import trained
+from tests.serve.servers import Server
+
+pytestmark = pytest.mark.timeout(240)
+
+FOREVER = "def experience(self):\n    print('begins', flush=True)\n    while True: pass\n"
+
+
+@pytest.fixture(scope="module")
+def scripts(server: Server) -> Path:
+    """The folder of scripts of a project with a trained package."""
+    project = server.folder / "project"
+    (project / "AnalyzeScripts").mkdir(parents=True)
+    trained(project)
+    return project / "AnalyzeScripts"
+
+
+@pytest.fixture(scope="module")
+def analyzer(server: Server, connection: LabConnection, scripts: Path) -> Iterator[str]:
+    """The label of an analyzer that was started by the verb."""
+    (package,) = (path.parent for path in scripts.parent.rglob("args.json"))
+    said = "".join(VerbRunner(connection).run(f"analyze -r '{package}' -CPU"))
+    label = said.splitlines()[-1].split()[0]
+    yield label
+    "".join(VerbRunner(connection).run(f"kill {label}"))
+
+
+@pytest.fixture
+def runner(connection: LabConnection, analyzer: str) -> VerbRunner:
+    return VerbRunner(connection, analyzer)
+
+
+def shown(runner: VerbRunner, line: str) -> str:
+    return "".join(runner.run(line))
+
+
+def test_a_script_is_followed_to_its_end_and_edits_are_seen(
+    runner: VerbRunner, analyzer: str, scripts: Path
+) -> None:
+    (scripts / "look.py").write_text("def experience(self):\n    print('\\x1b[31mfirst\\x1b[0m')\n")
+    said = shown(runner, "runExp look")
+    assert "\x1b[31mfirst\x1b[0m\n" in said and "succeeded in" in said.splitlines()[-1]
+    (scripts / "look.py").write_text(
+        "def experience(self):\n    print('\\x1b]0;second\\x07')\n    return 7\n"
+    )
+    said = shown(runner, f"runExp {analyzer} look")
+    assert "\\x1b]0;second\\x07\n" in said and "first" not in said and "7" in said
+    whole = shown(runner, "showAN")
+    assert "\nfirst\n" in whole and "second" in whole
+    assert "\x1b[31mfirst\x1b[0m\n" in shown(runner, f"showAN -t {analyzer} -s")
+    assert click.unstyle(shown(runner, f"logs {analyzer} -n 3")).splitlines() == whole.splitlines()[-3:]
+
+
+def test_ctrl_c_interrupts_the_script_and_not_the_analyzer(runner: VerbRunner, scripts: Path) -> None:
+    (scripts / "forever.py").write_text(FOREVER)
+    pieces = runner.run("runExp forever")
+    seen = ""
+    while "begins" not in seen:
+        seen += next(pieces)
+    seen += pieces.throw(KeyboardInterrupt())
+    seen += "".join(pieces)
+    last = click.unstyle(seen).splitlines()[-1]
+    assert re.fullmatch(r"analysis \d+: interrupted after .*", last), seen
+    (scripts / "after.py").write_text("def experience(self):\n    print('alive')\n")
+    assert "alive\n" in shown(runner, "runExp after")
+
+
+def test_without_following_a_script_is_interrupted_by_its_verb(
+    connection: LabConnection, analyzer: str, scripts: Path
+) -> None:
+    (scripts / "forever.py").write_text(FOREVER)
+    quick = VerbRunner(connection, analyzer, follows=False)
+    assert f"{analyzer}: analysis " in shown(quick, "runExp forever")
+    assert "is interrupted" in shown(quick, "interrupt")
+    follower = VerbRunner(connection, analyzer)
+    (scripts / "after.py").write_text("def experience(self):\n    print('alive')\n")
+    assert "alive\n" in shown(follower, "runExp after")
+    assert shown(quick, "interrupt") == "no script runs\n"
+
+
+def test_another_checkpoint_is_loaded(runner: VerbRunner, analyzer: str, scripts: Path) -> None:
+    (scripts / "which.py").write_text(
+        "def experience(self):\n    return self.checkpoint and self.checkpoint.id\n"
+    )
+    assert shown(runner, "checkpoint -2") == f"{analyzer} loads untrained\n"
+    untrained = shown(runner, "runExp which")
+    assert "succeeded" in untrained and not re.search(r"(?m)^\d+$", untrained)
+    assert shown(runner, f"checkpoint {analyzer} last").startswith(f"{analyzer} loads ")
+    assert re.search(r"(?m)^\d+$", shown(runner, "runExp which"))
+    with pytest.raises(RoostError):
+        shown(runner, "checkpoint 987654")
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        ("runExp nosuch", NotFound),
+        ("runExp /etc/passwd", Refused),
+        ("runExp ../../outside", (Refused, NotFound)),
+        ("runExp broken", RoostError),
+        ("runExp without", RoostError),
+    ],
+)
+def test_a_script_that_cannot_run_is_one_clear_line(
+    line: str, kind: type[RoostError], runner: VerbRunner, scripts: Path
+) -> None:
+    (scripts / "broken.py").write_text("def experience(self:\n")
+    (scripts / "without.py").write_text("x = 1\n")
+    with pytest.raises(kind) as error:
+        shown(runner, line)
+    assert "\n" not in str(error.value)
+
+
+def test_watch_and_withdraw(connection: LabConnection, analyzer: str) -> None:
+    watcher = VerbRunner(connection)
+    assert shown(watcher, f"watch {analyzer}").startswith(f"{analyzer} is watched")
+    assert watcher.watched == analyzer
+    assert shown(watcher, "withdraw").startswith(f"{analyzer} is no longer watched")
+    with pytest.raises(UsageError):
+        shown(watcher, "runExp look")
+
+
+def test_analyzers_and_scripts_are_completed(connection: LabConnection, analyzer: str, scripts: Path) -> None:
+    (scripts / "look.py").write_text("def experience(self):\n    pass\n")
+    completion = VerbCompletion(connection, lambda: analyzer)
+    assert analyzer in [one.text for one in completion.complete("watch A")]
+    assert [one.text for one in completion.complete(f"runExp {analyzer} lo")] == ["look"]
+    found = [one.text for one in completion.complete("runExp ")]
+    assert analyzer in found and "look" in found
+    alone = VerbCompletion(connection)
+    assert "look" not in [one.text for one in alone.complete("runExp ")]
+
+
+def test_an_analyzer_that_ends_ends_the_following(
+    connection: LabConnection, server: Server, scripts: Path
+) -> None:
+    (scripts / "forever.py").write_text(FOREVER)
+    (package,) = (path.parent for path in scripts.parent.rglob("args.json"))
+    own = VerbRunner(connection)
+    label = shown(own, f"analyze -r '{package}' -CPU").splitlines()[-1].split()[0]
+    pieces = own.run(f"runExp {label} forever")
+    seen = ""
+    while "begins" not in seen:
+        seen += next(pieces)
+    shown(own, f"kill {label}")
+    seen += "".join(pieces)
+    assert re.search(rf"{label} has stopped|analysis \d+: (crashed|stopped)", seen.splitlines()[-1]), seen
+    with pytest.raises(Refused):
+        shown(own, f"runExp {label} forever")

@@ -1,0 +1,151 @@
+"""The loop of an analyzer, in a process of its own."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from roost.analysis import analysis_folder
+from roost.package.package import PackageFolder
+from tests.project.trained import trained
+from tests.waiting import wait_for
+from tests.worker.analyzer.analyzers import Analyzer, started
+
+RUNS = "def experience(self):\n    print('hello')\n    return {'step': self.checkpoint.step}\n"
+FOREVER = "def experience(self):\n    print('begins', flush=True)\n    while True: pass\n"
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> PackageFolder:
+    return trained(tmp_path_factory.mktemp("trained"))
+
+
+@pytest.fixture(scope="module")
+def analyzer(package: PackageFolder) -> Iterator[Analyzer]:
+    with started(package) as one:
+        yield one
+
+
+def test_scripts_one_after_another(analyzer: Analyzer) -> None:
+    first, value = analyzer.run(RUNS)
+    assert first.state == "succeeded" and first.recorded.exit_code == 0 and value["step"] > 0
+    again, _ = analyzer.run(RUNS.replace("hello", "changed"))
+    assert again.recorded.pid == first.recorded.pid == analyzer.process.pid
+    place = analyzer.package.path / "analysis" / str(again.number)
+    assert (place / "_output.txt").read_text() == "changed\n", "its own part of the output"
+    text = analyzer.printed(f"analysis {again.number}: succeeded in")
+    assert f"\x1b[1manalysis {again.number}: look\x1b[0m\nchanged\nstep  {value['step']}\n\x1b[32m" in text
+    assert (place / "seal.json").exists()
+    wait_for(lambda: not list(analyzer.inbox.folder.iterdir()))
+
+
+def test_what_a_script_stores_in_self_stays(analyzer: Analyzer) -> None:
+    analyzer.run("def experience(self): self.features = [1, 2]")
+    found, value = analyzer.run("import random\ndef experience(self): return self.features, random.random()")
+    _, other = analyzer.run("import random\ndef experience(self): return self.features, random.random()")
+    assert found.state == "succeeded" and value[0] == [1, 2] and value == other, "each call is seeded anew"
+
+
+@pytest.mark.parametrize(
+    ("source", "code", "reason", "says"),
+    [
+        ("def experience(self): return 1 / 0", 1, "exception", "ZeroDivisionError: division by zero"),
+        ("import sys\ndef experience(self): sys.exit(7)", 7, "exit", "sys.exit(7)"),
+        ("import sys\ndef experience(self): sys.exit()", 1, "exit", "sys.exit()"),
+        ("def experience(self): raise KeyError('x')\n", 1, "exception", "KeyError"),
+        ("raise BaseException('at import')\ndef experience(self): ...", 1, "exception", "at import"),
+        ("experience = 3", 1, "error", "`experience`"),
+        (
+            "import sys\ndef experience(self): sys.stdout.close(); sys.stderr = None; 1 / 0",
+            1,
+            "exception",
+            "Zero",
+        ),
+        ("import os\ndef experience(self): os.chdir('/'); input()", 1, "exception", "EOF"),
+        ("def experience(self): breakpoint()", 5, "error", "--pdb"),
+    ],
+)
+def test_an_error_ends_the_script_only(
+    source: str, code: int, reason: str, says: str, analyzer: Analyzer
+) -> None:
+    found, _ = analyzer.run(source)
+    assert (found.state, found.recorded.exit_code, found.recorded.reason) == ("failed", code, reason)
+    text = analyzer.printed(f"analysis {found.number}: failed after")
+    assert says in text and "\x1b[31m" in text
+    alive, value = analyzer.run("import os\ndef experience(self): return os.getcwd()")
+    assert alive.state == "succeeded" and value == str(analyzer.package.path)
+
+
+def test_modules_beside_a_script_are_imported_anew(analyzer: Analyzer, tmp_path: Path) -> None:
+    folder = analyzer.package.path / "AnalyzeScripts"
+    folder.mkdir(exist_ok=True)
+    for number in (1, 2):
+        (folder / "beside.py").write_text(f"VALUE = {number}\n")
+        _, value = analyzer.run("import beside\ndef experience(self): return beside.VALUE")
+        assert value == number
+
+
+def test_a_script_that_never_returns_is_interrupted(analyzer: Analyzer) -> None:
+    sleeps = "import time\ndef experience(self):\n    print('begins', flush=True)\n    time.sleep(600)\n"
+    for source in (FOREVER, sleeps):
+        place, waits, last = analyzer.ask(source), analyzer.ask(RUNS), analyzer.ask(RUNS)
+        analyzer.begun(place)
+        analyzer.inbox.request_interrupt(int(waits.name))  # it has not begun
+        analyzer.inbox.request_interrupt(int(place.name))
+        found = analyzer.ended(place)
+        assert (found.state, found.recorded.reason, found.recorded.exit_code) == (
+            "stopped",
+            "interrupted",
+            130,
+        )
+        assert analyzer.ended(last).state == "succeeded"
+        assert analyzer.ended(waits).state in ("succeeded", "stopped")
+        assert "KeyboardInterrupt" in analysis_folder.read_result(place)["error"]["type"]
+    analyzer.inbox.request_interrupt(1)  # has ended long ago
+    assert analyzer.run(RUNS)[0].state == "succeeded"
+
+
+def test_another_checkpoint(analyzer: Analyzer) -> None:
+    source = "def experience(self): return self.checkpoint and self.checkpoint.id, id(self.dataset)"
+    _, (newest, dataset) = analyzer.run(source)
+    for checkpoint, id in ((1, 1), ("untrained", None), (99, None), ("last", newest)):
+        analyzer.inbox.add_switch(checkpoint)
+        _, (found, same) = analyzer.run(source)
+        assert (found, same) == (id, dataset)
+    assert "\x1b[31mnot switched: " in analyzer.text()
+
+
+def test_a_stop_ends_the_script_and_the_calls_that_wait(package: PackageFolder) -> None:
+    with started(package, untrained=True) as one:
+        runs, waits = one.ask(FOREVER), one.ask(RUNS)
+        one.printed("begins")
+        one.process.send_signal(signal.SIGTERM)
+        assert one.process.wait(60) == 75
+        for place in (runs, waits):
+            found = analysis_folder.read(place)
+            assert (found.state, found.recorded.reason) == ("stopped", "analyzer"), one.text()
+        assert not one.inbox.waiting() and not one.inbox.begun()
+
+
+def test_a_killed_attempt_loses_its_call_only(package: PackageFolder) -> None:
+    with started(package) as killed:
+        dies, later = killed.ask(FOREVER), killed.ask(RUNS)
+        killed.printed("begins")
+        killed.process.kill()
+        killed.process.wait()
+        assert analysis_folder.read(dies).state == "crashed"
+    with Analyzer(package, killed.folder) as again:
+        assert again.ended(later).state == "succeeded"
+        found = analysis_folder.read(dies)
+        assert (found.state, found.recorded.exit_code) == ("crashed", 1)
+        assert (dies / "_output.txt").read_text() == "begins\n"
+
+
+def test_a_package_that_cannot_be_loaded(package: PackageFolder) -> None:
+    with started(package, checkpoint=99) as one:
+        waits = one.ask(RUNS)
+        assert one.process.wait(60) == 3
+        assert "99" in one.text() and analysis_folder.read(waits).is_live, "another attempt may run it"
