@@ -1,4 +1,4 @@
-"""The project that is written: nothing is overwritten, nothing half; weights; the code's own rules."""
+"""The project that is written: nothing is overwritten, nothing half; and weights."""
 
 from __future__ import annotations
 
@@ -13,23 +13,14 @@ from safetensors.torch import load_file
 
 from roost.base.errors import CheckpointError, ConfigError, NotFound, Refused
 from roost.config import layers, settings
-from roost.operations.converting import project_files
 from roost.operations.converting.convert import ConvertRequest, convert
 from tests.messages import Messages
 from tests.operations.converting.configs import MINIMAL, SQUARES, SQUEEZE, json_config, recipe
-
-CODE = sorted(Path(project_files.__file__).parent.glob("*/*.txt"))
 
 
 def request(tmp_path: Path, **more: Any) -> ConvertRequest:
     config = recipe(tmp_path, more.pop("text", MINIMAL))
     return ConvertRequest(trainer="speechain", config=config, output=tmp_path / "out", **more)
-
-
-@pytest.mark.parametrize("file", CODE, ids=lambda file: f"{file.parent.name}/{file.stem}")
-def test_the_code_is_python(file: Path) -> None:
-    compile(file.read_text(), str(file), "exec")
-    assert max(map(len, file.read_text().splitlines())) <= 110
 
 
 def test_the_config_is_one_of_roost(tmp_path: Path) -> None:

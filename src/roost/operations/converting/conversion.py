@@ -32,7 +32,7 @@ class ConvertedOption:
 
 @dataclass
 class Conversion:
-    """What is written for a config."""
+    """The settings, code and notes that a config becomes, collected while it is read."""
 
     tool: str
     source: Path

@@ -13,7 +13,7 @@ _TEXT = object()
 
 
 class Option(NamedTuple):
-    """One option of the other trainer and its equivalent."""
+    """An option of the other trainer, with its default there and its equivalent here."""
 
     name: str
     default: str
