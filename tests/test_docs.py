@@ -369,7 +369,8 @@ def test_the_first_project_computes() -> None:
 
 WITHOUT_JSON = {
     **dict.fromkeys(
-        ("new", "continue", "join", "fork", "rerun", "debug", "lease", "tensorboard"), "does something"
+        ("new", "convert", "continue", "join", "fork", "rerun", "debug", "lease", "tensorboard"),
+        "does something",
     ),
     **dict.fromkeys(("stop", "kill", "hold", "release", "priority", "drain"), "an order"),
     **dict.fromkeys(("star", "unstar", "rm", "gc", "prune"), "does something; `du --json` has the sizes"),
