@@ -39,6 +39,7 @@ LAUNCHERS = (
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-messages", action="store_true", help="renew tests/messages.json")
+    parser.addoption("--update-screens", action="store_true", help="renew tests/tui/screens")
 
 
 def pytest_configure(config: pytest.Config) -> None:

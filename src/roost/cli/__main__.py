@@ -27,6 +27,7 @@ from roost.supervisor.notices import run_notice_list
 COMMAND_GROUPS = {
     "Start a project": {
         "new": "Create a project from a template.",
+        "convert": "Convert a config of SpeeChain or CornerNet.",
         "check": "Test all parts of a run in seconds.",
     },
     "Train": {
@@ -84,6 +85,7 @@ COMMAND_GROUPS = {
     },
     "Server and shells": {
         "server": "Serve all of this over HTTP.",
+        "client": "Show the lab on the whole terminal.",
         "simple": "Type DLNest's commands for a server.",
         "local": "Type DLNest's commands without a server.",
     },
@@ -91,6 +93,8 @@ COMMAND_GROUPS = {
 """The commands by what a person wants to do, each with its line in ``roost --help``."""
 COMMANDS = {name: text for group in COMMAND_GROUPS.values() for name, text in group.items()}
 _MODULES = {"continue": "continue_"}
+_ALIASES = {"top": "client"}
+"""Further names of commands, which `roost --help` does not list."""
 
 
 class _CommandGroup(click.Group):
@@ -100,6 +104,7 @@ class _CommandGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        cmd_name = _ALIASES.get(cmd_name, cmd_name)
         if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(f"roost.cli.commands.{_MODULES.get(cmd_name, cmd_name)}")
@@ -110,7 +115,7 @@ class _CommandGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0] if args else ""
-        if name and not name.startswith("-") and name not in COMMANDS:
+        if name and not name.startswith("-") and name not in (*COMMANDS, *_ALIASES):
             from roost.base.text.suggestions import did_you_mean
             from roost.cli.other_tools import other_commands
 

@@ -3,6 +3,7 @@
 command_words: the words of a line, with quotes
 verbs: the table of verbs, and the parser of a line
 lab_connection: the operations behind the verbs
+server_url: which server an option means
 server_connection: a lab behind a server
 local_connection: the lab of this user, without a server
 verb_help: the texts of `help`

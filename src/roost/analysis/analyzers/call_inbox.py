@@ -29,8 +29,8 @@ LAST, UNTRAINED = "last", "untrained"
 """What a switch may name in place of the id of a checkpoint."""
 
 
-class Call(NamedTuple):
-    """One request: to run a script, or to switch the checkpoint."""
+class CallRequest(NamedTuple):
+    """A request to an analyzer: to run a script, or to switch the checkpoint."""
 
     seq: int
     analysis: int | None
@@ -58,7 +58,7 @@ class CallInbox:
         return self._add({"checkpoint": checkpoint})
 
     def _add(self, body: Mapping[str, Any]) -> int:
-        durable.make_folder(self.folder, exist_ok=True)
+        self._make_folder()
         staging = durable.staging_name(self.folder / "call")
         durable.write_unsynced(staging, sessions.to_json(body))
         try:
@@ -70,11 +70,15 @@ class CallInbox:
         finally:
             staging.unlink()
 
-    def waiting(self) -> list[Call]:
+    def _make_folder(self) -> None:
+        if not self.folder.is_dir():  # to make it durable takes milliseconds
+            durable.make_folder(self.folder, exist_ok=True)
+
+    def waiting(self) -> list[CallRequest]:
         """Returns the calls that have not begun, oldest first."""
         return self._calls(_WAITING)
 
-    def begun(self) -> list[Call]:
+    def begun(self) -> list[CallRequest]:
         """Returns the calls that an analyzer has begun: the one that runs, or was running when it ended."""
         return self._calls(_BEGUN)
 
@@ -82,7 +86,7 @@ class CallInbox:
         """Whether an analysis waits or has begun."""
         return any(call.analysis == analysis for call in (*self.waiting(), *self.begun()))
 
-    def _calls(self, suffix: str) -> list[Call]:
+    def _calls(self, suffix: str) -> list[CallRequest]:
         found = []
         for seq, name in sorted(self._entries()):
             if not name.endswith(suffix):
@@ -92,7 +96,7 @@ class CallInbox:
                 continue
             analysis, checkpoint = body.get("analysis"), body.get("checkpoint")
             found.append(
-                Call(
+                CallRequest(
                     seq,
                     analysis if type(analysis) is int else None,
                     checkpoint if type(checkpoint) in (int, str) else None,
@@ -112,7 +116,7 @@ class CallInbox:
 
     # --- for the analyzer
 
-    def begin(self, call: Call) -> bool:
+    def begin(self, call: CallRequest) -> bool:
         """Marks a call as begun; False if it was withdrawn meanwhile."""
         try:
             (self.folder / f"{call.seq}{_WAITING}").rename(self.folder / f"{call.seq}{_BEGUN}")
@@ -120,7 +124,7 @@ class CallInbox:
             return False
         return True
 
-    def end(self, call: Call) -> None:
+    def end(self, call: CallRequest) -> None:
         """Removes a call that has ended, or will never begin."""
         for suffix in (_WAITING, _BEGUN):
             (self.folder / f"{call.seq}{suffix}").unlink(missing_ok=True)
@@ -129,7 +133,7 @@ class CallInbox:
 
     def request_interrupt(self, analysis: int) -> None:
         """Requests the analyzer to interrupt an analysis, or to leave it out if it waits."""
-        durable.make_folder(self.folder, exist_ok=True)
+        self._make_folder()
         durable.write_unsynced(self.folder / INTERRUPT, sessions.to_json({"analysis": analysis}))
 
     def interrupted(self) -> int | None:

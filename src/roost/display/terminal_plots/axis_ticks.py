@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+_MOST = sys.float_info.max
 
 
 @dataclass(frozen=True)
@@ -22,7 +25,8 @@ class Axis:
         low, high = min(numbers, default=0.0), max(numbers, default=1.0)
         if low == high:
             half = abs(low) / 2 or 1.0
-            low, high = (low / 2, high * 2) if logarithmic else (low - half, high + half)
+            low, high = (low / 2 or low, high * 2) if logarithmic else (low - half, high + half)
+            low, high = max(low, -_MOST), min(high, _MOST)  # twice a number may be infinite
         return cls(low, high, logarithmic)
 
     def fraction(self, number: float) -> float:

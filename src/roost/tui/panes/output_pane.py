@@ -1,0 +1,174 @@
+"""A pane of output: lines that are added at the end, with their colours, wrapped to the width."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from itertools import islice
+
+from rich.segment import Segment
+from textual.events import Key
+from textual.strip import Strip
+
+from roost.tui.drawing import palette, styled_text
+from roost.tui.panes.line_view import LineView
+
+MAX_LINES = 20_000
+"""Older lines are left out."""
+
+
+class OutputPane(LineView):
+    """Output, of the server, of an analyzer, or of a run.
+
+    Lines are kept as text, and turned into segments when they become visible. The end stays visible until
+    it is scrolled up.
+    """
+
+    def __init__(self, id: str, title: str, empty: str = "") -> None:
+        super().__init__(id, title)
+        self._lines: deque[str] = deque(maxlen=MAX_LINES)
+        self._open = ""
+        """The last line, which has no end yet."""
+        self._empty = empty
+        self.search = ""
+        """What is searched; lines that have it are highlighted."""
+        self.is_following = True
+
+    def set_empty_text(self, text: str) -> None:
+        """Says what is shown without output."""
+        self._empty = text
+        self.lines_changed()
+
+    def empty_text(self) -> str:
+        """Returns what is said without output."""
+        return self._empty
+
+    def follows_at_end(self) -> bool:
+        """New output stays visible at the end."""
+        return True
+
+    def clear(self) -> None:
+        """Removes all lines."""
+        self._lines.clear()
+        self._open, self.is_following = "", True
+        self.lines_changed()
+
+    def write(self, text: str) -> None:
+        """Adds output; it need not end with a line."""
+        *lines, self._open = (self._open + text).split("\n")
+        if len(self._open) > 8 * styled_text.MAX_LINE_CHARACTERS:
+            self._open = self._open[-4 * styled_text.MAX_LINE_CHARACTERS :]
+        self.write_lines(lines)
+
+    def write_lines(self, lines: Iterable[str]) -> None:
+        """Adds whole lines."""
+        new = list(lines)
+        dropped = max(0, len(self._lines) + len(new) - MAX_LINES)
+        self._lines.extend(new)
+        if not self.is_following:
+            self.top = max(0, self.top - dropped)  # what is read stays in its place
+        self.lines_changed()
+
+    def text(self) -> str:
+        """Returns all lines, without colours."""
+        return "\n".join(styled_text.plain(one) for one in (*self._lines, *([self._open] * bool(self._open))))
+
+    # Lines are counted from the end as long as it is followed, so that wrapping costs only what is visible.
+
+    def count(self) -> int:
+        """Returns the number of lines."""
+        return len(self._lines) + bool(self._open)
+
+    def _draw(self) -> list[Strip]:
+        if not self.is_following:
+            return super()._draw()
+        width, height = self.size
+        if not self.count():
+            return super()._draw()
+        self._ground = self.rich_style
+        head = self.header(width)
+        rows = max(0, height - len(head))
+        found: list[Strip] = []
+        newest = reversed(self._lines)
+        sources = ([self._open] if self._open else []) + list(islice(newest, rows))
+        used = 0
+        for line in sources:
+            pieces = styled_text.wrap(self._strip(line), width)
+            found[:0] = pieces
+            used += 1
+            if len(found) >= rows:
+                break
+        self.top = max(0, self.count() - used)
+        self._set_position(self.count(), used)
+        shown = found[-rows:] if rows else []
+        return [*head, *shown, *([Strip.blank(width)] * (rows - len(shown)))]
+
+    def line(self, index: int, width: int) -> Strip:
+        """Returns a line."""
+        text = self._open if index == len(self._lines) else self._lines[index]
+        return self._strip(text)
+
+    def _strip(self, text: str) -> Strip:
+        strip = styled_text.output_strip(text)
+        if self.search and self.search.casefold() in styled_text.plain(text).casefold():
+            return self._highlight(strip)
+        return strip
+
+    def _highlight(self, strip: Strip) -> Strip:
+        text, needle = strip.text, self.search.casefold()
+        found = palette.style(
+            self.palette.background, self.palette.marked, "b" if self.palette.marked else "r"
+        )
+        pieces: list[Strip] = []
+        at = 0
+        while (place := text.casefold().find(needle, at)) >= 0:
+            begin, end = (Segment(text[:count]).cell_length for count in (place, place + len(needle)))
+            pieces += [strip.crop(Segment(text[:at]).cell_length, begin)]
+            pieces.append(Strip([Segment(text[place : place + len(needle)], found)]))
+            at = place + len(needle)
+            if end >= strip.cell_length:
+                break
+        pieces.append(strip.crop(Segment(text[:at]).cell_length, strip.cell_length))
+        return Strip.join(pieces)
+
+    def find(self, text: str, *, backwards: bool = True) -> bool:
+        """Searches a text, and shows the nearest line that has it.
+
+        Args:
+            text: What is searched; empty ends the search.
+            backwards: Towards older lines.
+
+        Returns:
+            Whether a line has it.
+        """
+        changed = text != self.search
+        self.search = text
+        if not text:
+            self.lines_changed()
+            return True
+        lines = [styled_text.plain(one).casefold() for one in self._lines]
+        hits = [number for number, line in enumerate(lines) if text.casefold() in line]
+        if not hits:
+            self.lines_changed()
+            return False
+        here = len(lines) if changed or self.is_following else self.top + self.visible_rows // 2
+        before = [one for one in hits if one < here]
+        after = [one for one in hits if one > here]
+        target = (before[-1] if before else hits[-1]) if backwards else (after[0] if after else hits[0])
+        self.is_following = False
+        self.top = max(0, target - self.visible_rows // 2)
+        self.lines_changed()
+        return True
+
+    def key_n(self, event: Key) -> None:
+        """Goes on with a search, towards older lines."""
+        self._go_on(event, backwards=True)
+
+    def key_upper_n(self, event: Key) -> None:
+        """Goes on with a search, towards newer lines."""
+        self._go_on(event, backwards=False)
+
+    def _go_on(self, event: Key, *, backwards: bool) -> None:
+        if self.search:  # otherwise the key is another one's
+            event.stop()
+            self.find(self.search, backwards=backwards)

@@ -1,0 +1,233 @@
+"""F1: the command line. It takes verbs, and answers to questions of keys: a filter, a note, yes or no."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from textual.app import ComposeResult
+from textual.containers import Horizontal
+from textual.events import Key
+from textual.message import Message
+from textual.widgets import Input, Label
+
+PROMPT = "❯"
+_MAX_HISTORY = 1000
+
+
+class CompletionWord(NamedTuple):
+    """A word that may stand at the end of a line."""
+
+    start: int
+    """Where it begins in the line."""
+    text: str
+    shown: str
+    """As in a list of words."""
+
+
+class CommandInput(Input):
+    """The editable text. Up and down go through the history, Tab completes, Esc leaves."""
+
+    def __init__(self, owner: CommandLine) -> None:
+        super().__init__(id="command-input", select_on_focus=False, compact=True)
+        self._owner = owner
+        self.cursor_blink = False  # a blinking cursor would wake an idle client twice a second
+
+    async def _on_key(self, event: Key) -> None:
+        if self._owner.takes_key(event):
+            event.stop()
+            event.prevent_default()
+            return
+        await super()._on_key(event)
+
+
+class CommandLine(Horizontal):
+    """The prompt and the input."""
+
+    class Entered(Message):
+        """A line was entered.
+
+        Attributes:
+            purpose: What was asked: ``verb``, or that of `ask`.
+            text: The line.
+        """
+
+        def __init__(self, purpose: str, text: str) -> None:
+            super().__init__()
+            self.purpose, self.text = purpose, text
+
+    class Changed(Message):
+        """The text changed while something was asked that takes effect at once, such as a filter."""
+
+        def __init__(self, purpose: str, text: str) -> None:
+            super().__init__()
+            self.purpose, self.text = purpose, text
+
+    class Left(Message):
+        """Esc was pressed."""
+
+        def __init__(self, purpose: str) -> None:
+            super().__init__()
+            self.purpose = purpose
+
+    class Candidates(Message):
+        """Completions to show; none: there is nothing to show."""
+
+        def __init__(self, words: Sequence[str]) -> None:
+            super().__init__()
+            self.words = list(words)
+
+    def __init__(self) -> None:
+        super().__init__(id="command")
+        self.purpose = "verb"
+        self.history: list[str] = []
+        self._place = 0
+        """The position in the history; its length: a new line."""
+        self._draft = ""
+        self.request_words: Callable[[str], None] | None = None
+        """Asks for the words that may stand at the end of a line; `offer` gets them."""
+        self.remember: Callable[[str], None] = lambda line: None
+        """Stores a line for later clients and shells."""
+        self._cycle: tuple[list[CompletionWord], str, int] | None = None
+        """The words, what follows the cursor, and the number of the chosen one."""
+
+    def compose(self) -> ComposeResult:
+        """Yields prompt and input."""
+        yield Label(PROMPT, id="command-prompt", markup=False)
+        yield CommandInput(self)
+
+    @property
+    def input(self) -> Input:
+        """The input."""
+        return self.query_one("#command-input", Input)
+
+    def ask(self, purpose: str, prompt: str, text: str = "") -> None:
+        """Asks something: shows a prompt, and takes the focus."""
+        self.purpose = purpose
+        self.query_one("#command-prompt", Label).update(prompt)
+        self.input.value = text
+        self.input.cursor_position = len(text)
+        self._cycle = None
+        self.screen.set_focus(self.input)  # at once: `focus` would wait, and the next key go elsewhere
+
+    def open(self) -> None:
+        """Takes the focus for a verb."""
+        if self.purpose != "verb":
+            self.ask("verb", PROMPT, self._draft)
+        else:
+            self.screen.set_focus(self.input)
+
+    def reset(self) -> None:
+        """Ends a question."""
+        self.purpose = "verb"
+        self.query_one("#command-prompt", Label).update(PROMPT)
+        self.input.value = ""
+        self._place = len(self.history)
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Passes the line on."""
+        event.stop()
+        purpose, text = self.purpose, event.value
+        if purpose == "verb" and text.strip() and self.history[-1:] != [text]:
+            self.history.append(text)
+            del self.history[:-_MAX_HISTORY]
+            self.remember(text)
+        self.reset()
+        self._cycle = None
+        self.post_message(self.Candidates(()))
+        self.post_message(self.Entered(purpose, text))
+
+    def add_history(self, lines: Sequence[str]) -> None:
+        """Adds lines of former clients and shells, the oldest first."""
+        is_new = self._place == len(self.history)
+        self.history[:0] = lines[-_MAX_HISTORY:]
+        self._place = len(self.history) if is_new else self._place + len(lines)
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Passes on what takes effect at once."""
+        event.stop()
+        if self.purpose != "verb":
+            self.post_message(self.Changed(self.purpose, event.value))
+
+    def takes_key(self, event: Key) -> bool:
+        """Handles the keys of history, completion and leaving; returns whether it was one."""
+        key = event.key
+        if key != "tab" and key != "shift+tab":
+            if self._cycle is not None:
+                self.post_message(self.Candidates(()))
+            self._cycle = None
+        if key == "escape":
+            purpose = self.purpose
+            if purpose == "verb":
+                self._draft = self.input.value
+            self.reset()
+            self.post_message(self.Candidates(()))
+            self.post_message(self.Left(purpose))
+            return True
+        if self.purpose != "verb":
+            return key in ("tab", "shift+tab")
+        if key in ("tab", "shift+tab"):
+            self._complete(1 if key == "tab" else -1)
+            return True
+        if key in ("up", "ctrl+p"):
+            self._recall(-1)
+            return True
+        if key in ("down", "ctrl+n"):
+            self._recall(1)
+            return True
+        return False
+
+    def _recall(self, places: int) -> None:
+        if self._place == len(self.history):
+            self._draft = self.input.value
+        self._place = max(0, min(len(self.history), self._place + places))
+        text = self._draft if self._place == len(self.history) else self.history[self._place]
+        self.input.value = text
+        self.input.cursor_position = len(text)
+
+    def _complete(self, direction: int) -> None:
+        if self._cycle is None:
+            if self.request_words is not None:
+                self.request_words(self.input.value[: self.input.cursor_position])
+            return
+        words, rest, at = self._cycle
+        at = (at + direction) % len(words)
+        self._put(words[at], rest)
+        self._cycle = (words, rest, at)
+        self.post_message(self.Candidates([one.shown for one in words]))
+
+    def offer(self, line: str, words: Sequence[CompletionWord]) -> None:
+        """Completes a line with the words that may stand at its end, as a shell does: the only one, or what
+        all have in common; further Tabs go through them.
+
+        Args:
+            line: The line for which they were asked; if it has changed meanwhile they are ignored.
+            words: The words.
+        """
+        position = self.input.cursor_position
+        if self.input.value[:position] != line or not words:
+            return
+        rest = self.input.value[position:]
+        if len(words) == 1:
+            blank = "" if words[0].text.endswith(("/", " ")) else " "
+            self._put(CompletionWord(words[0].start, words[0].text + blank, ""), rest)
+            return
+        start = words[0].start
+        common = _common([one.text for one in words])
+        if len(common) > position - start and all(one.start == start for one in words):
+            self._put(CompletionWord(start, common, ""), rest)
+        self._cycle = (list(words), rest, -1)
+        self.post_message(self.Candidates([one.shown for one in words]))
+
+    def _put(self, word: CompletionWord, rest: str) -> None:
+        line = self.input.value[: word.start] + word.text
+        self.input.value = line + rest
+        self.input.cursor_position = len(line)
+
+
+def _common(words: Sequence[str]) -> str:
+    first, last = min(words), max(words)
+    for place, letter in enumerate(first):
+        if place >= len(last) or last[place] != letter:
+            return first[:place]
+    return first

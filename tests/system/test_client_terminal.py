@@ -1,0 +1,255 @@
+"""The full-screen client in a real terminal, used as a person would: tmux at three sizes, GNU screen."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from tmux_terminal import ROOST, ScreenTerminal, TmuxTerminal
+
+from tests.waiting import wait_for
+
+pytestmark = [pytest.mark.needs_program("tmux"), pytest.mark.timeout(600)]
+_COLOUR = re.compile(r"\x1b\[[0-9;]*(?:3[0-9]|4[0-9]|9[0-7])(?:;[0-9;]*)?m")
+
+
+class Served:
+    """A server with a lab of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.environment = {
+            "ROOST_STATE": str(folder / "state"),
+            "ROOST_LEASES": str(folder / "leases"),
+            "XDG_STATE_HOME": str(folder / "xdg"),
+            "OMP_NUM_THREADS": "1",
+        }
+        self.folder = folder
+
+    def roost(self, *arguments: str) -> str:
+        """Runs a command."""
+        done = subprocess.run(
+            [sys.executable, "-m", "roost", *arguments],
+            env={**os.environ, **self.environment}, cwd=self.folder, capture_output=True, text=True,
+            timeout=120,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return done.stdout + done.stderr
+
+    def pid(self) -> int:
+        """The pid of the server."""
+        found = re.search(r"pid (\d+)", self.roost("server", "status"))
+        assert found is not None
+        return int(found[1])
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    found = Served(tmp_path)
+    found.roost("server", "--detach", "--port", str(20_000 + os.getpid() % 20_000))
+    yield found
+    found.roost("server", "stop")
+    found.roost("lab", "stop")
+
+
+Open = Callable[..., TmuxTerminal]
+
+
+@pytest.fixture
+def terminal(tmp_path: Path) -> Iterator[Open]:
+    """Opens terminals."""
+    opened: list[TmuxTerminal] = []
+
+    def open_terminal(
+        environment: Mapping[str, str], command: str | None = None, size: tuple[int, int] = (120, 40)
+    ) -> TmuxTerminal:
+        folder = tmp_path / f"t{len(opened)}"
+        folder.mkdir()
+        opened.append(TmuxTerminal(folder, size, environment))
+        if command is not None:
+            opened[-1].type(f"cd {tmp_path}; {command}")
+            opened[-1].keys("Enter")
+        return opened[-1]
+
+    yield open_terminal
+    for one in opened:
+        one.close()
+
+
+def _verb(client: TmuxTerminal, line: str) -> None:
+    client.keys("F1")
+    client.type(line)
+    client.keys("Enter")
+
+
+def test_a_day_of_work(served: Served, terminal: Open) -> None:
+    served.roost("new", "digits", "--template", "digits")
+    client = terminal(served.environment, f"{ROOST} client")
+    client.wait_for_text("live")
+    for pane in ("F2 Server output", "F3 Analyzer output", "F4 Tasks", "F5 Devices", "Curves"[:4]):
+        assert pane in client.screen()
+
+    # run
+    _verb(client, "run -c digits/config.yaml max_epochs=2 -CPU")
+    client.wait_for_text("T_1")
+    client.wait_for_text("✓")
+    client.wait_for_text("valid/")
+
+    # watch, runExp twice with an edit between
+    package = next((served.folder / "digits" / "runs").iterdir())
+    script = served.folder / "digits" / "AnalyzeScripts" / "count.py"
+    script.write_text("def experience(self):\n    print('first', 6 * 7)\n")
+    _verb(client, f"analyze -r {package} -CPU")
+    client.wait_for_text("A_2")
+    _verb(client, "watch A_2")
+    client.wait_for_text("F3 Analyzer output · A_2")
+    _verb(client, "runExp count")
+    client.wait_for_text("first 42")
+    script.write_text("def experience(self):\n    print('second', 7 * 7)\n")
+    _verb(client, "runExp count")
+    client.wait_for_text("second 49")
+
+    # withdraw: the analyzer goes on; runExp without one shows its failure in the server's output
+    _verb(client, "withdraw")
+    client.wait_until_gone("second 49")
+    _verb(client, "runExp count")
+    client.wait_for_text("no analyzer is watched; fix")
+
+    # resize
+    for columns, rows in ((80, 24), (200, 60), (120, 40)):
+        client.resize(columns, rows)
+        wait_for(lambda rows=rows: len(client.screen().rstrip("\n").split("\n")) == rows)
+        client.wait_for_text("F4 Tasks")
+
+    # the server is killed, and restarted meanwhile
+    os.kill(served.pid(), signal.SIGKILL)
+    client.wait_for_text("reconnecting")
+    client.wait_for_text("● live")
+    _verb(client, "watch A_2")
+    client.wait_for_text("second 49")
+
+    # del
+    _verb(client, "del A_2")
+    client.wait_for_text("■")
+    client.keys("C-q")
+    client.require_restored()
+
+
+@pytest.mark.parametrize("size", [(80, 24), (200, 60)], ids=["80x24", "200x60"])
+def test_keys_at_other_sizes(served: Served, terminal: Open, size: tuple[int, int]) -> None:
+    served.roost(
+        "submit",
+        "--name",
+        "counts",
+        "--",
+        "sh",
+        "-c",
+        "for i in $(seq 600); do echo number $i; sleep 0.1; done",
+    )
+    client = terminal(served.environment, f"{ROOST} client", size)
+    client.wait_for_text("counts")
+    client.keys("l")
+    client.wait_for_text("number 3")
+    client.keys("w")
+    client.wait_for_text("$ sh -c")
+    client.keys("F4", "/")
+    client.type("nothing-like-it")
+    client.keys("Enter")
+    client.wait_for_text("no task matches")
+    client.keys("Escape")
+    client.wait_for_text("counts")
+    client.keys("?")
+    client.wait_for_text("Keys")
+    client.keys("Escape")
+    client.wait_until_gone("Keys")
+    client.keys("x")
+    client.wait_for_text("save and stop C_1 counts? y or n")
+    client.keys("y")
+    client.wait_for_text("■")
+    client.keys("q")
+    client.require_restored()
+
+
+@pytest.mark.needs_program("screen")
+def test_in_gnu_screen(served: Served, tmp_path: Path) -> None:
+    served.roost("submit", "--name", "sleeps", "--", "sleep", "60")
+    client = ScreenTerminal(tmp_path, f"{ROOST} client; echo left with $?; sleep 60", served.environment)
+    try:
+        screen = client.wait_for_text("sleeps")
+        assert "F4 Tasks" in screen
+        client.type("?")
+        client.wait_for_text("Keys")
+        client.type("\x1b")
+        wait_for(lambda: "Keys" not in client.screen(), 60)
+        client.type("q")
+        client.wait_for_text("left with 0")
+    finally:
+        client.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_the_terminal_is_restored_after_a_signal(
+    served: Served, terminal: Open, number: signal.Signals
+) -> None:
+    client = terminal(served.environment, f"{ROOST} client")
+    client.wait_for_text("live")
+    pid = client.pid_of("roost client")
+    if number == signal.SIGKILL:  # of the client itself: its guard is the shell's child
+        pid = int(subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True).stdout.split()[0])
+    os.kill(pid, number)
+    client.require_restored()
+
+
+def test_ctrl_z_and_fg(served: Served, terminal: Open) -> None:
+    client = terminal(served.environment, f"{ROOST} client")
+    client.wait_for_text("live")
+    client.keys("C-z")
+    client.require_restored()
+    client.type("fg")
+    client.keys("Enter")
+    client.wait_for_text("F4 Tasks")
+    client.keys("q")
+    client.require_restored()
+
+
+def test_without_colours_and_in_ascii(served: Served, terminal: Open) -> None:
+    served.roost("submit", "--name", "sleeps", "--", "sleep", "60")
+    client = terminal({**served.environment, "NO_COLOR": "1"}, f"{ROOST} client")
+    client.wait_for_text("sleeps")
+    assert not _COLOUR.search(client.screen(with_colours=True))
+    plain = terminal({**served.environment, "LC_ALL": "C"}, f"{ROOST} client --readonly")
+    plain.wait_for_text("sleeps")
+    assert plain.screen().isascii()
+    assert "read only" in plain.screen()
+
+
+def test_what_the_client_says_before_it_takes_the_screen(tmp_path: Path, terminal: Open) -> None:
+    nothing = Served(tmp_path).environment
+    shell = terminal(nothing, f"{ROOST} client; echo code $?")
+    shell.wait_for_text("no server of yours runs; fix: `roost server --detach` starts one")
+    shell.wait_for_text("code 3")
+    shell.type(f"clear; {ROOST} client -u gpu-box; echo code $?")
+    shell.keys("Enter")
+    shell.wait_for_text("ssh -L 9999:localhost:9999 gpu-box")
+    shell.wait_for_text("code 5")
+    shell.type(f"clear; {ROOST} client | cat; echo code $?")
+    shell.keys("Enter")
+    shell.wait_for_text("the client needs a terminal")
+    shell.type(f"clear; TERM=dumb {ROOST} client; echo code $?")
+    shell.keys("Enter")
+    shell.wait_for_text("cannot place the cursor")
+
+
+def test_a_wrong_token(served: Served, terminal: Open, tmp_path: Path) -> None:
+    port = re.search(r"localhost:(\d+)", served.roost("server", "status"))
+    assert port is not None
+    others = {**Served(tmp_path / "other").environment, "ROOST_SERVER_TOKEN": "wrong"}
+    client = terminal(others, f"{ROOST} client -p {port[1]}; echo code $?")
+    client.wait_for_text("ROOST_SERVER_TOKEN")
+    client.wait_for_text("code 5")
+    client.require_restored()
