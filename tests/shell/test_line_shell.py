@@ -87,8 +87,7 @@ def test_a_shell_on_a_terminal(server: Server, terminals: list[Terminal]) -> Non
     shell.wait_for("exit or Ctrl-D leaves the shell")
     shell.wait_for("roost>")
     see(shell, "help runExp", "  runExp getAcc\r\n")
-    shell.seen = ""
-    shell.wait_for("roost>")
+    see(shell, "", "roost>")
     os.write(shell.fd, b"\x04")
     assert shell.end()[0] == 0
     history = server.lab.state.parent / "shell_history"
