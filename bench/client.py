@@ -1,12 +1,15 @@
 """What it costs to look at the lab all day.
 
-    python bench/client.py [--only observer stream] [--running 200] [--pending 1000] [--ended 10000]
+    python bench/client.py [--only observer stream terminal] [--running 200] [--pending 1000] [--ended 10000]
 
 observer: milliseconds for the first poll of `LabObserver` (everything) and for each later one, while all
     running tasks publish progress ten times a second and record a row of five metrics every second; CPU time
     per second at ten polls a second; and what a subscriber spends on the changes: decoding and applying them.
 stream: the same lab behind a real server: the time until a subscriber has the whole state, its CPU time per
     second while it does nothing but follow, and that of the server with none, one and ten subscribers.
+terminal: `roost client` on a pseudo-terminal of 120x40: from its start to the first paint, to its views, to
+    the tasks; from a key to its effect while all these tasks change; its CPU time, also with an idle lab.
+    `--peer COMMAND ...`, last: another program's first paint, and its CPU time afterwards.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+import client_terminal
 import msgspec
 
 from roost.api import Client
@@ -190,6 +194,26 @@ def _measure_subscribers(pid: int, seconds: float) -> None:
         print(f"{count} subscribers: the server {share:.2%} of a core{own}{first}")
 
 
+def measure_terminal(running: int, seconds: float, peer: list[str] | None) -> None:
+    """Prints when the client paints, how fast keys have their effect, and its CPU time."""
+    with running_lab(running, 0, 0):
+        server_control.start(0, [])
+        try:
+            client_terminal.measure_start(times=5)
+            client_terminal.measure_keys(times=100)
+            client_terminal.measure_cpu(seconds, f"{running} running tasks")
+        finally:
+            server_control.stop()
+    with running_lab(0, 1, 0):
+        server_control.start(0, [])
+        try:
+            client_terminal.measure_cpu(seconds, "an idle lab")
+        finally:
+            server_control.stop()
+    if peer:
+        client_terminal.measure_peer(peer, times=5)
+
+
 def measure_observer(running: int, pending: int, ended: int, polls: int) -> None:
     """Prints what the observer and a subscriber cost."""
     with running_lab(running, pending, ended) as folder:
@@ -260,10 +284,14 @@ def _measure_polls(observer: LabObserver, state: LabState, *, store_folder: Path
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--only", nargs="*", choices=["observer", "stream"], default=["observer", "stream"])
+    parts = ["observer", "stream", "terminal"]
+    parser.add_argument("--only", nargs="*", choices=parts, default=parts)
     parser.add_argument("--running", type=int, default=200)
     parser.add_argument("--pending", type=int, default=1000)
     parser.add_argument("--ended", type=int, default=10_000)
+    parser.add_argument(
+        "--peer", nargs=argparse.REMAINDER, help="the command line of a program to start beside it"
+    )
     parser.add_argument("--polls", type=int, default=100)
     parser.add_argument("--seconds", type=float, default=20.0)
     given = parser.parse_args()
@@ -271,6 +299,8 @@ def main() -> None:
         measure_observer(given.running, given.pending, given.ended, given.polls)
     if "stream" in given.only:
         measure_stream(given.running, given.pending, given.ended, given.seconds)
+    if "terminal" in given.only:
+        measure_terminal(given.running, given.seconds, given.peer)
 
 
 if __name__ == "__main__":

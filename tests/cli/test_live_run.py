@@ -194,7 +194,7 @@ def test_a_bar_and_ctrl_c(tmp_path: Path, terminals: list[Terminal]) -> None:
     made = the_package(config)
     assert code == 75, shown
     assert f"roost continue {made.path.relative_to(tmp_path)}" in shown
-    assert made.state() == "stopped" and made.store().lineage()[-1].step > 0
+    assert made.state == "stopped" and made.store().lineage()[-1].step > 0
     assert "\x1b[?25h" in shown  # the cursor is back
     assert "\x1b[31m" not in shown  # NO_COLOR, which every test sets
 
@@ -229,7 +229,7 @@ def test_a_second_ctrl_c(tmp_path: Path, terminals: list[Terminal]) -> None:
     terminal.press_ctrl_c()
     code, shown = terminal.end()
     assert code == 130, shown
-    assert the_package(config).state() == "stopped"
+    assert the_package(config).state == "stopped"
 
 
 @pytest.mark.parametrize("how", ["SIGKILL to the program", "the terminal is gone"])
@@ -245,9 +245,9 @@ def test_a_run_survives_the_program_that_watches_it(
     else:
         terminal.hang_up()
     assert terminal.process.wait(10) != 0
-    assert made.state() == "running"
-    wait_for(lambda: made.state() != "running", 60)
-    assert made.state() == "succeeded", made.output.read_text()
+    assert made.state == "running"
+    wait_for(lambda: made.state != "running", 60)
+    assert made.state == "succeeded", made.output.read_text()
 
 
 def test_sigterm_saves_and_stops(tmp_path: Path) -> None:
@@ -262,7 +262,7 @@ def test_sigterm_saves_and_stops(tmp_path: Path) -> None:
     child.terminate()
     _, said = child.communicate(timeout=30)
     assert child.returncode == 75 and b"roost continue" in said
-    assert made.state() == "stopped"
+    assert made.state == "stopped"
 
 
 def test_the_reader_of_the_output_may_close_it(tmp_path: Path) -> None:

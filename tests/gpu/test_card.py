@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from roost.devices import visible_cards
-from roost.package import environment
+from roost.package.resume import environment
 from roost.train.accelerators.registry import accelerator_of
 from roost.worker import card_memory
 

@@ -49,14 +49,14 @@ def test_a_new_package_holds_what_was_asked(tmp_path: Path) -> None:
         selection=snapshot.select(project),
     )
     found = PackageFolder.open(package.path)
-    assert found.args == found.settings() == {"a": {"b": "${project}"}}
+    assert found.args == found.settings == {"a": {"b": "${project}"}}
     assert found.provenance == {"a.b": "config.yaml:3"}
     assert found.request == {
         "format": 1, "kind": "train", "command": ["roost", "run"], "description": "größer",
     }  # fmt: skip
     assert list(found.manifest["files"]) == ["Model/Runner.py"]
     assert (found.path / "Model" / "Runner.py").read_text() == "x = 1\n"
-    assert (found.state(), found.sessions(), found.derived) == ("new", [], {})
+    assert (found.state, found.sessions(), found.derived) == ("new", [], {})
     assert found.records().rows == [] and found.store().lineage() == []
     assert not any(durable.is_staging(path.name) for path in found.path.iterdir())
 
@@ -64,7 +64,7 @@ def test_a_new_package_holds_what_was_asked(tmp_path: Path) -> None:
 def test_what_json_has_no_word_for_is_kept(tmp_path: Path) -> None:
     values = {"clip": math.inf, "nan": math.nan, "name": os.fsdecode(b"\xff"), "big": 2**70, "none": None}
     package = PackageFolder.create(tmp_path, name="one", values=values)
-    assert repr(PackageFolder.open(package.path).settings()) == repr(values)
+    assert repr(PackageFolder.open(package.path).settings) == repr(values)
 
 
 def test_open_wants_a_package(tmp_path: Path, package: PackageFolder, messages: Messages) -> None:
@@ -84,7 +84,7 @@ def test_open_wants_a_package(tmp_path: Path, package: PackageFolder, messages: 
 def test_a_damaged_file_is_named(package: PackageFolder, content: bytes) -> None:
     (package.path / "args.json").write_bytes(content)
     with pytest.raises(NotFound) as refused:
-        package.settings()
+        _ = package.settings
     assert "args.json" in str(refused.value)
 
 
@@ -169,7 +169,8 @@ def test_settings_fold_over_the_sessions(package: PackageFolder) -> None:
     package.new_session({"overrides": []})
     package.new_session({"overrides": ["lr=0.2", "data.batch_size=16"]})
     package.new_session({"overrides": ["lr=0.3", "+data.extra=true"]})
-    assert package.settings() == {"lr": 0.3, "data": {"batch_size": 16, "extra": True}}
+    assert package.settings == {"lr": 0.3, "data": {"batch_size": 16, "extra": True}}
+    assert package.settings_until(2) == {"lr": 0.2, "data": {"batch_size": 16}}
     assert package.args == {"lr": 0.1, "data": {"batch_size": 8}}
 
 
@@ -194,18 +195,18 @@ def test_a_new_session_removes_what_killed_ones_had_not_finished_writing(package
 
 
 def test_the_state_is_that_of_the_newest_session(package: PackageFolder) -> None:
-    assert package.state() == "new"
+    assert package.state == "new"
     _session(package, state="failed")
-    assert package.state() == "failed"
+    assert package.state == "failed"
     _session(package)
     fd = package.lock()
-    assert package.state() == "running"
+    assert package.state == "running"
     os.close(fd)
-    assert package.state() == "crashed", "no process writes to it"
+    assert package.state == "crashed", "no process writes to it"
     fd = package.lock()
     for gone in ({"boot_id": "another boot"}, {"start_ticks": 1}):
         _session(package, **gone)
-        assert package.state() == "crashed"
+        assert package.state == "crashed"
     os.close(fd)
 
 
@@ -231,11 +232,11 @@ def test_a_second_lock_is_refused_and_free_after_a_death(package: PackageFolder)
             holder.stdout.readline()
             with pytest.raises(Refused, match=rf"\bsession 1\b.*\b{holder.pid}\b"):
                 package.lock()
-            assert package.state() == "running"
+            assert package.state == "running"
         finally:
             holder.send_signal(signal.SIGKILL)
             holder.wait()
-    assert package.state() == "crashed"
+    assert package.state == "crashed"
     fd = package.lock()
     os.close(fd)
 
@@ -332,7 +333,7 @@ def test_a_package_that_was_moved_is_the_same(tmp_path: Path, package: PackageFo
     writer.close()
     (tmp_path / "elsewhere").mkdir()
     moved = PackageFolder.open(shutil.move(package.path, tmp_path / "elsewhere" / "new name"))
-    assert moved.settings()["lr"] == 0.5 and moved.records().last() == {"a": 1.0}
+    assert moved.settings["lr"] == 0.5 and moved.records().last() == {"a": 1.0}
     assert moved.store().newest_good(lambda path: checkpoint.read(path, to="numpy")[1]) == ({"n": 0}, [])
     assert str(tmp_path) not in "".join(
         path.read_text() for path in moved.path.rglob("*.json") if path.name != "1.request.json"
@@ -346,7 +347,7 @@ def test_reading_a_package_imports_no_torch_and_runs_nothing_of_it(package: Pack
         "import json, sys\n"
         "from roost.package.package import PackageFolder\n"
         "package = PackageFolder.open(sys.argv[1])\n"
-        "print(json.dumps([package.settings(), package.state(), package.records().rows]))\n"
+        "print(json.dumps([package.settings, package.state, package.records().rows]))\n"
         "sys.exit('torch' in sys.modules)\n"
     )
     done = subprocess.run([sys.executable, "-c", program, str(package.path)], capture_output=True, text=True)
@@ -361,7 +362,7 @@ def test_a_session_that_never_began_changes_no_setting(tmp_path: Path) -> None:
         package.new_session({"overrides": [override]})
         (package.path / "sessions" / f"{number}.json").write_text('{"state": "failed"}')
     (package.path / "records" / "1.jsonl").touch()
-    assert package.settings() == {"width": 2, "depth": 1}
+    assert package.settings == {"width": 2, "depth": 1}
 
 
 def test_an_edited_args_json_is_reported(tmp_path: Path) -> None:

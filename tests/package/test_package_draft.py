@@ -134,7 +134,7 @@ def test_a_project_of_dlnest(tmp_path: Path) -> None:
         "model.json", "root.json",
     }  # fmt: skip
     assert plan.notes() == []
-    assert with_overrides(made, made.settings(), ["epochs=9"])["epochs"] == 9
+    assert with_overrides(made, made.settings, ["epochs=9"])["epochs"] == 9
 
 
 def test_misspelled_keys_and_plugins_of_a_project_of_dlnest(tmp_path: Path) -> None:

@@ -121,8 +121,8 @@ def test_a_thousand_packages_of_one_name_at_once(tmp_path: Path) -> None:
     asked = set()
     for name in made:
         package = PackageFolder.open(tmp_path / "runs" / name)  # complete: request.json is written last
-        asked.add((package.request["by"], package.settings()["n"]))
-        assert package.state() == "new" and package.manifest["files"] == {}
+        asked.add((package.request["by"], package.settings["n"]))
+        assert package.state == "new" and package.manifest["files"] == {}
     assert len(asked) == PROCESSES * EACH  # none was written over by another
 
 

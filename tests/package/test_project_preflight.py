@@ -247,7 +247,7 @@ def test_each_kind_of_package_is_read_as_such(tmp_path: Path, kind: type) -> Non
     made = prepare_training(layers.load(config)).create("one")
     where = setting_locations(made)
     settings = parse_package_settings(
-        made, made.settings(), project=tmp_path, folder=str(made.path), where=where
+        made, made.settings, project=tmp_path, folder=str(made.path), where=where
     )
     assert type(settings) is kind
     assert made.path / "Model/Runner.py" in code_of(settings, made, where)
@@ -259,6 +259,6 @@ def test_each_kind_of_package_is_read_as_such(tmp_path: Path, kind: type) -> Non
 def test_overrides_follow_the_contract(tmp_path: Path) -> None:
     """In a package of DLNest's contract, ``seed`` is a key of the user."""
     made: PackageFolder = prepare_training(layers.load(dlnest_project(tmp_path / "p"))).create("one")
-    values = with_overrides(made, made.settings(), ["seed=4", "roost.seed=5"])
+    values = with_overrides(made, made.settings, ["seed=4", "roost.seed=5"])
     settings = parse_package_settings(made, values, project=tmp_path, folder="", where=lambda key: None)
     assert (values["seed"], settings.seed) == (4, 5)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from roost.base.errors import NotFound, Refused
-from roost.package import numbered_folders, session_folder, sessions
+from roost.package import package_name, session_folder, sessions
 from roost.package.kinds import TaskKind
 from roost.package.package import PackageFolder
 from tests.operations.packages import package
@@ -56,10 +56,10 @@ def test_a_package_whose_name_is_a_number_is_a_package(tmp_path: Path) -> None:
 def test_sessions_are_numbered_and_locked_there(tmp_path: Path) -> None:
     made = package(tmp_path / "runs")
     folder = session_folder.create(made.path, TaskKind.ANALYZE, {})
-    assert folder.state() == "new"
+    assert folder.state == "new"
     lock_fd, package_fd = folder.lock(), made.lock()
     assert [folder.new_session({"kind": "analyze"}) for _ in range(2)] == [1, 2]
-    assert folder.sessions()[-1].is_locked and folder.state() == "starting"
+    assert folder.sessions()[-1].is_locked and folder.state == "starting"
     with pytest.raises(Refused, match="in use"):
         folder.lock()
     os.close(lock_fd)
@@ -79,8 +79,8 @@ def test_one_that_cannot_be_made_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_many_processes_make_one_each(tmp_path: Path) -> None:
-    code = "import sys; from pathlib import Path; from roost.package import numbered_folders as n\n"
-    code += "print(*[n.create(Path(sys.argv[1])).name for _ in range(20)])"
+    code = "import sys; from pathlib import Path; from roost.package import package_name as n\n"
+    code += "print(*[n.make_numbered(Path(sys.argv[1])).name for _ in range(20)])"
     running = [
         subprocess.Popen(
             [sys.executable, "-c", code, str(tmp_path / "all")], stdout=subprocess.PIPE, text=True
@@ -88,4 +88,4 @@ def test_many_processes_make_one_each(tmp_path: Path) -> None:
         for _ in range(3)
     ]
     found = [int(name) for one in running for name in one.communicate()[0].split()]
-    assert sorted(found) == numbered_folders.numbers(tmp_path / "all") == list(range(1, 61))
+    assert sorted(found) == package_name.numbers(tmp_path / "all") == list(range(1, 61))

@@ -64,7 +64,7 @@ def test_a_forked_child_neither_writes_nor_ends_the_session(tmp_path: Path) -> N
             return True
 
         assert in_child(child)
-        assert run.state() == "running" and run.save(3) == 1
+        assert run.state == "running" and run.save(3) == 1
 
 
 def test_a_child_that_lives_on_does_not_keep_the_lock(tmp_path: Path) -> None:
@@ -95,10 +95,10 @@ def test_a_killed_program_reads_as_crashed_and_the_next_goes_on(tmp_path: Path) 
         assert process.stdout is not None
         process.stdout.readline()
         run = roost.open_package(tmp_path / "one")
-        assert run.state() == "running" and run.load() == "first"
+        assert run.state == "running" and run.load() == "first"
         process.send_signal(signal.SIGKILL)
         process.wait()
-    assert run.state() == "crashed"
+    assert run.state == "crashed"
     with run:
         assert run.save("second") == 1
     assert [one.state for one in run.sessions()] == ["crashed", "succeeded"]
@@ -110,7 +110,7 @@ def test_no_space_for_the_session_leaves_none(tmp_path: Path) -> None:
         full(when=lambda path: ".1.json" in path)
         with pytest.raises(OSError, match="No space"):
             run.save(1)
-        assert run.sessions() == [] and run.state() == "new"
+        assert run.sessions() == [] and run.state == "new"
         durable.fault = None
         assert run.save(1) == 0
     assert [one.number for one in run.sessions()] == [1]
@@ -128,7 +128,7 @@ def test_no_space_for_a_checkpoint_leaves_those_that_stand(tmp_path: Path) -> No
     with pytest.raises(OSError, match="No space"), run:
         run.save(4)
     durable.fault = None
-    assert run.state() == "succeeded" and run.load() == 3
+    assert run.state == "succeeded" and run.load() == 3
 
 
 def test_no_good_checkpoint_fails_the_session_and_begins_nothing(tmp_path: Path, messages: Messages) -> None:
@@ -153,7 +153,7 @@ def test_settings_that_mean_nothing_any_more_fail_it_too(
     monkeypatch.delenv("MINE")
     with pytest.raises(ConfigError, match="MINE"), run:
         run.save(1)
-    assert run.state() == "failed"
+    assert run.state == "failed"
 
 
 def test_where_it_is_can_be_watched(tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_of_two_programs_one_is_refused(tmp_path: Path) -> None:
     finally:
         for process in both:
             process.communicate("go\n" if process.poll() is None else None)
-    wait_for(lambda: run.state() == "succeeded")
+    wait_for(lambda: run.state == "succeeded")
     assert [one.state for one in run.sessions()] == ["succeeded"] and run.load() == "mine"
 
 
@@ -220,7 +220,7 @@ def test_rows_that_cannot_be_made_durable_hide_no_error(tmp_path: Path) -> None:
         run.save(1, metrics={"loss": 1.0})
         durable.fault = no_sync
     durable.fault = None
-    assert run.state() == "failed" and "Input/output" in str(run.sessions()[0].error)
+    assert run.state == "failed" and "Input/output" in str(run.sessions()[0].error)
     with pytest.raises(ValueError, match="mine") as caught, new(tmp_path / "b") as run:
         run.save(1, metrics={"loss": 1.0})
         durable.fault = no_sync
@@ -264,7 +264,7 @@ def test_what_is_made_current_is_read_once_and_with_the_lock(
     real = checkpoint.verify
 
     def verify(path: Path) -> checkpoint.Manifest:
-        assert run.state() == "running"
+        assert run.state == "running"
         read.append(path.name)
         return real(path)
 

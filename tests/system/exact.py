@@ -114,7 +114,7 @@ def kill_group(started: StartedSession) -> None:
     # The guard is gone; the supervisor and the worker are not our children, so the kernel may still be at it.
     package = PackageFolder.open(started.package)
     deadline = time.monotonic() + 10
-    while package.state() == "running":
+    while package.state == "running":
         assert time.monotonic() < deadline, "not killed within 10 s"
         time.sleep(0.005)
     os.close(package.lock())
@@ -191,7 +191,7 @@ def fingerprint(package: Path) -> dict[str, Any]:
         trainer["progress"].pop(name)
     rows = [{k: v for k, v in row.items() if is_exact(k)} for row in columns.rows]
     passed_over = skipped_steps.read(package / skipped_steps.NAME, columns.starts)
-    monitor = opened.settings()["checkpoint"]["best"][0]["monitor"]
+    monitor = opened.settings["checkpoint"]["best"][0]["monitor"]
     best = retention.best_checkpoints(opened.store().lineage(), retention.BestRule(monitor=monitor, top_k=2))
     return {
         "step": newest.step,

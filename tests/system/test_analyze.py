@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs a child s
 LOOKS = """
 def experience(self):
     last = self.log["train/loss"][0][-1]
-    return {"state": self.package.state(), "step": self.checkpoint.step, "recorded": last}
+    return {"state": self.package.state, "step": self.checkpoint.step, "recorded": last}
 """
 
 CLINGS = """
@@ -54,11 +54,11 @@ def test_beside_a_training_that_goes_on(tmp_path: Path) -> None:
             assert said.returncode == 0, said.stdout + said.stderr
             value = analysis_folder.read_result(package.path / "analysis" / str(number))["value"]
             assert value["state"] == "running" and value["recorded"] > 0 and value["step"] > 0
-        assert package.state() == "running"
+        assert package.state == "running"
     finally:
         request_stop(started.running.session())
         assert started.process.wait(60) == 75, package.output.read_text()
-    assert package.state() == "stopped" and not list(package.checkpoints.glob("*.corrupt*"))
+    assert package.state == "stopped" and not list(package.checkpoints.glob("*.corrupt*"))
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])

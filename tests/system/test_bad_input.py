@@ -228,7 +228,7 @@ def test_one_clear_line_and_the_right_exit_code(
     if "error:" in output:
         assert "Traceback" not in output
         messages.check(last.replace(str(package.path.parent.parent), "<project>"))
-    assert package.settings()["max_steps"] == 4
+    assert package.settings["max_steps"] == 4
 
 
 def test_a_loss_that_becomes_nan_keeps_the_row_and_saves_nothing_bad(

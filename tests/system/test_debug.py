@@ -119,10 +119,10 @@ def test_beside_the_run(tmp_path: Path, terminals: list[Terminal]) -> None:
         terminal.hang_up()
         assert terminal.process.wait(30) != 0
         assert not list(scratch.glob("roost-debug-*"))  # torch leaves a folder of its own
-        assert made.state() == "running"
+        assert made.state == "running"
     finally:
         (tmp_path / "go").touch()
-        wait_for(lambda: made.state() == "succeeded", 60)
+        wait_for(lambda: made.state == "succeeded", 60)
 
 
 def test_a_loss_that_is_not_finite(tmp_path: Path, terminals: list[Terminal]) -> None:

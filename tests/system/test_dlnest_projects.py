@@ -145,7 +145,7 @@ def test_one_description_twice_keeps_both(tmp_path: Path) -> None:
     assert first.returncode == 0, first.stderr
     saves = config.parent / "Saves"
     assert second.returncode in (0, 2, 5) and "twice" in second.stdout + second.stderr
-    assert PackageFolder.open(saves / "twice").state() == "succeeded"
+    assert PackageFolder.open(saves / "twice").state == "succeeded"
     assert len(PackageFolder.open(saves / "twice").sessions()) == 1
 
 

@@ -68,7 +68,7 @@ def test_killed_server_and_daemon_find_the_training_again(server: Server, tmp_pa
     assert info["args"]["epochs"] == 4 and info["args"]["devices"] == "the user's own key"
     assert ask(server, "del_task", task_ID=found["task_ID"]) == {"status": "success"}
     server.lab.wait_for(found["task_ID"], timeout_seconds=100)
-    assert package.state() == "stopped" and 2 <= look().step < 24
+    assert package.state == "stopped" and 2 <= look().step < 24
     again = ask(server, "continue_train", record_path=package.path, CPU=True)
     assert again["status"] == "success" and again["package"] == str(package.path)
     assert server.lab.wait_for(again["task_ID"], timeout_seconds=150).state == "succeeded"
@@ -109,7 +109,7 @@ def test_a_failed_training_is_one(server: Server, tmp_path: Path) -> None:
     (tmp_path / "tuning.json").write_text('{"epochs": null}')
     found = ask(server, "run_train", config_path=config, freq_path=tmp_path / "tuning.json", CPU=True)
     assert server.lab.wait_for(found["task_ID"], timeout_seconds=100).state == "failed"
-    assert PackageFolder.open(Path(found["package"])).state() == "failed"
+    assert PackageFolder.open(Path(found["package"])).state == "failed"
 
 
 def test_the_projects_of_the_routes_train(server: Server, tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def test_mnist_is_killed_continued_and_analysed(tmp_path: Path) -> None:
     record = package("killed").sessions()[0].record
     assert record is not None
     os.kill(record["worker_pid"], signal.SIGKILL)
-    assert process.wait(60) != 0 and package("killed").state() == "crashed"
+    assert process.wait(60) != 0 and package("killed").state == "crashed"
     assert package("killed").store().lineage()[-1].step % 24, "not within an epoch"
     type("continue", "Saves/killed")
     loops.compare(loops.fingerprint(package("killed")), loops.fingerprint(package("whole")))

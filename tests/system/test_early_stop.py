@@ -24,7 +24,7 @@ def test_it_stays_finished_unless_patience_is_raised(tmp_path: Path) -> None:
     """The metric is negative, and no value improves so much on the first: validated at 11, 12 and 22."""
     started = exact.start(tmp_path, [_STOPPING])
     package = started.package
-    assert exact.wait(started) == 0 and PackageFolder.open(package).state() == "succeeded"
+    assert exact.wait(started) == 0 and PackageFolder.open(package).state == "succeeded"
     stopped = step(package)
     assert stopped < 48
     assert re.search(r"valid/likelihood\b.* 2 .* -\d", PackageFolder.open(package).output.read_text())
@@ -34,7 +34,7 @@ def test_it_stays_finished_unless_patience_is_raised(tmp_path: Path) -> None:
     other = exact.go_on(package, ["log_every=5"])
     assert other.session is not None and exact.wait(other) == 0 and step(package) == stopped
     more = exact.go_on(package, ["early_stopping.patience=3"])
-    assert exact.wait(more) == 0 and PackageFolder.open(package).state() == "succeeded"
+    assert exact.wait(more) == 0 and PackageFolder.open(package).state == "succeeded"
     assert step(package) > stopped
     validated = PackageFolder.open(package).records().series["valid/likelihood"][0]
     assert len(validated) == 4 and validated[-1] == step(package)

@@ -35,7 +35,7 @@ def test_killed_at_random_moments_with_changing_workers(
     for _ in range(4):
         if not exact.kill_when(started, exact.random_moment(chance)):
             break
-        assert PackageFolder.open(started.package).state() == "crashed"
+        assert PackageFolder.open(started.package).state == "crashed"
         started = exact.go_on(started.package, [f"data.num_workers={chance.choice([0, 2])}"])
     assert exact.wait(started) == 0
     assert exact.fingerprint(started.package) == uninterrupted
@@ -60,7 +60,7 @@ def test_stopped_in_training_and_in_a_validation(tmp_path: Path, uninterrupted: 
             assert started.process is not None and started.process.poll() is None, f"ended before {phase}"
         list(stop(started.package))
         assert exact.wait(started) == STOPPED_EXIT_CODE
-        assert PackageFolder.open(started.package).state() == "stopped"
+        assert PackageFolder.open(started.package).state == "stopped"
         started = exact.go_on(started.package, [])
     assert exact.wait(started) == 0
     assert exact.fingerprint(started.package) == uninterrupted

@@ -61,7 +61,7 @@ def test_the_package_goes_on_after_kill_9_and_from_the_middle(tmp_path: Path) ->
     assert begin in range(1000, 6001, 1000)
     assert second[1:] == [line for line in whole[1:7] if int(line.split()[1]) > begin] + whole[7:]
     again = roost.open_package(tmp_path / "whole" / "line")
-    assert again.state() == "succeeded" and again.current == 7 and again.load(3)["step"] == 4000
+    assert again.state == "succeeded" and again.current == 7 and again.load(3)["step"] == 4000
     assert again.records().series["loss"][0] == list(range(1000, 6001, 1000))
 
 

@@ -38,7 +38,7 @@ def test_beside_a_training_that_goes_on(tmp_path: Path) -> None:
             assert all(
                 one.isfinite().all() for one in torch.load(tmp_path / "net.pt", weights_only=True).values()
             )
-        assert package.state() == "running"
+        assert package.state == "running"
     finally:
         request_stop(started.running.session())
         assert started.process.wait(60) == 75, package.output.read_text()

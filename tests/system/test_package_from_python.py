@@ -55,12 +55,12 @@ def test_a_kill_at_every_call_of_a_save_leaves_one_that_loads(tmp_path: Path) ->
 
     run, done = killed(-1)
     total = int(done.stdout)
-    assert stand(run) == 3.0 and run.state() == "succeeded"
+    assert stand(run) == 3.0 and run.state == "succeeded"
     for at in range(1, total + 1):
         run, done = killed(at)
         assert done.returncode == -9
         # The last calls of all record the end of the session.
-        assert (run.state(), stand(run)) in [("crashed", 2.0), ("crashed", 3.0), ("succeeded", 3.0)]
+        assert (run.state, stand(run)) in [("crashed", 2.0), ("crashed", 3.0), ("succeeded", 3.0)]
         with run:
             run.save({"w": np.full(100, 4.0)})
         assert stand(run) == 4.0 and not list(run.path.rglob("*.tmp-*"))
@@ -95,7 +95,7 @@ def test_continue_goes_on_from_what_was_set_current(copied: roost.Package) -> No
     assert [one["id"] for one in shown["checkpoints"] if one["newest"]] == [0]
     done = programs.roost("continue", copied.path)
     assert done.returncode == 0, done.stderr
-    assert copied.state() == "succeeded" and copied.sessions()[-1].request["device"] == "cpu"
+    assert copied.state == "succeeded" and copied.sessions()[-1].request["device"] == "cpu"
     newest = checkpoint.read_manifests(copied.checkpoints)[-1]
     assert newest.line[0] == (0, 0) and newest.line[1][0] > before[-1] and copied.current == newest.id
     assert copied.records().starts[-1] == (3, step)
@@ -132,7 +132,7 @@ def test_a_run_that_trains_is_read_and_not_written(tmp_path: Path) -> None:
         finally:
             assert programs.roost("stop", folder).returncode == 0
             process.wait()
-    assert run.state() == "stopped" and len(run.sessions()) == 1
+    assert run.state == "stopped" and len(run.sessions()) == 1
     assert programs.roost("verify", folder).returncode == 0
 
 

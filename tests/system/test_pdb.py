@@ -45,7 +45,7 @@ def test_a_breakpoint(tmp_path: Path, terminals: list[Terminal]) -> None:
     os.write(terminal.fd, b"c\n")
     code, shown = terminal.end()
     assert code == 0 and "succeeded" in shown, shown
-    assert only(tmp_path / "p").state() == "succeeded"
+    assert only(tmp_path / "p").state == "succeeded"
 
 
 def test_an_error_opens_pdb_where_it_was_raised(tmp_path: Path, terminals: list[Terminal]) -> None:
@@ -59,7 +59,7 @@ def test_an_error_opens_pdb_where_it_was_raised(tmp_path: Path, terminals: list[
     os.write(terminal.fd, b"q\n")
     code, shown = terminal.end()
     assert code == 1 and "JSONDecodeError" in shown
-    assert only(tmp_path / "p").state() == "failed"
+    assert only(tmp_path / "p").state == "failed"
 
 
 def test_quitting_at_a_breakpoint_stops_the_run(tmp_path: Path, terminals: list[Terminal]) -> None:
@@ -71,7 +71,7 @@ def test_quitting_at_a_breakpoint_stops_the_run(tmp_path: Path, terminals: list[
     os.write(terminal.fd, b"q\n")
     code, shown = terminal.end()
     assert code == 75 and "BdbQuit" not in shown and shown.count("(Pdb)") == 1, shown
-    assert only(tmp_path / "p").state() == "stopped"
+    assert only(tmp_path / "p").state == "stopped"
 
 
 def test_ctrl_c_at_the_prompt_saves_and_stops_once_it_goes_on(

@@ -48,7 +48,7 @@ def test_beside_a_training_that_goes_on(tmp_path: Path) -> None:
         assert said.returncode == 0, said.stdout + said.stderr
         lines = (package.path / "predictions" / "1" / predictions.PREDICTIONS_FILE).read_text().splitlines()
         assert [json.loads(line)["index"] for line in lines] == list(range(5))
-        assert package.state() == "running"
+        assert package.state == "running"
     finally:
         request_stop(started.running.session())
         assert started.process.wait(60) == 75, package.output.read_text()

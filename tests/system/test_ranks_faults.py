@@ -101,7 +101,7 @@ def assert_goes_on(ended: Ended) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     package = PackageFolder.open(ended.package)
-    assert package.state() == "succeeded" and package.store().lineage()[-1].step == 24
+    assert package.state == "succeeded" and package.store().lineage()[-1].step == 24
 
 
 def assert_reported_once(ended: Ended, words: str) -> None:

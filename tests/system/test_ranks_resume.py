@@ -71,7 +71,7 @@ def test_the_real_program_goes_on_exactly(tmp_path: Path) -> None:
     whole = exact.uninterrupted(tmp_path, _SETTINGS)
     started = exact.start(tmp_path, _SETTINGS, ranks=RankRequest(devices=2, strategy="ddp"))
     assert exact.kill_when(started, exact.at_phase("training", 8), kill_one_rank)
-    assert PackageFolder.open(started.package).state() == "crashed"
+    assert PackageFolder.open(started.package).state == "crashed"
     started = exact.go_on(started.package, [])
     assert exact.kill_when(started, exact.at_phase("training", 14), kill_supervisor)
     started = exact.go_on(started.package, [])

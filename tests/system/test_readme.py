@@ -60,7 +60,7 @@ def test_the_walk_typed_at_a_terminal(tmp_path: Path) -> None:
     packages = [PackageFolder.open(path) for path in sorted((project / "runs").iterdir())]
     assert [len(made.sessions()) for made in packages] == [2, 1, 1, 1]
     assert [made.sessions()[0].state for made in packages] == ["stopped", *["succeeded"] * 3]
-    assert all(made.state() == "succeeded" for made in packages)
+    assert all(made.state == "succeeded" for made in packages)
     assert [made.request["parent"]["package"] for made in packages if "parent" in made.request] == [
         packages[0].path.name
     ]
@@ -113,4 +113,4 @@ def test_the_project_may_be_changed_and_deleted_once_run_has_started(tmp_path: P
         file.write_text("raise SystemExit('this must never be imported')")
     shutil.rmtree(project)
     assert started.process is not None and started.process.wait(timeout=60) == 0
-    assert PackageFolder.open(started.package).state() == "succeeded"
+    assert PackageFolder.open(started.package).state == "succeeded"

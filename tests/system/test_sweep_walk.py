@@ -85,7 +85,7 @@ def test_the_walk(lab: Lab) -> None:
     assert "pruned" in verified
     left = roost.runs(project / "runs", "sort:lr")
     assert len(left) == len(RATES[:5]) * SEEDS
-    assert [run.tags for run in left if run.settings()["optimizers"]["main"]["lr"] == 3e-3] == [["best"]] * 3
+    assert [run.tags for run in left if run.settings["optimizers"]["main"]["lr"] == 3e-3] == [["best"]] * 3
     for run in left:
         done = subprocess.run([*ROOST, "verify", str(run.path)], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout

@@ -68,7 +68,7 @@ class Walk:
         self.new = self.type("new", self.project, "-t", case.template, cwd=folder)
         self.whole = self.type("run", "-c", "config.yaml", "--name", "whole", "threads=1", *case.overrides)
         self.killed = self._run_and_kill()
-        self.state_after_kill = self.package("killed").state()
+        self.state_after_kill = self.package("killed").state
         self.continued = self.type("continue", "runs/killed")
 
     def type(self, *words: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:

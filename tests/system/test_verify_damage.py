@@ -19,8 +19,8 @@ from roost.operations.listing.package_summary import summarize
 from roost.operations.reading import package_schema
 from roost.operations.reading.show import show
 from roost.operations.reading.verify import Finding, verify
-from roost.package import resume_gate
 from roost.package.package import PackageFolder
+from roost.package.resume import resume_gate
 from tests.cli.programs import roost
 from tests.operations.packages import project
 

@@ -1,4 +1,4 @@
-"""A fixed clock, and golden screens."""
+"""A fixed clock, colours, and golden screens."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ SCREENS = Path(__file__).parent / "screens"
 
 
 @pytest.fixture(autouse=True)
-def fixed_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The time of the generated lab: durations on the screen are always the same."""
+def surroundings_of_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time of the generated lab, so that durations on the screen are always the same."""
     monkeypatch.setattr(time, "time", lambda: NOW)
+    monkeypatch.delenv("NO_COLOR", raising=False)  # Textual reads it itself
 
 
 @pytest.fixture

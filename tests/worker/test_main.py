@@ -285,6 +285,6 @@ def test_failing_for_real(tmp_path: Path) -> None:
     assert record["error"] == "ValueError: out of luck"
     assert "Traceback" in package.output.read_text()
     assert checkpoint.read_manifests(package.checkpoints)[-1].step == 2
-    assert package.state() == "failed"
+    assert package.state == "failed"
     fd = package.lock()
     os.close(fd)

@@ -10,9 +10,9 @@ import torch
 
 from roost.base.errors import ConfigError, NotFound, Refused
 from roost.config import objects
-from roost.package import environment
 from roost.package.checkpoints import checkpoint
 from roost.package.package import PackageFolder
+from roost.package.resume import environment
 from roost.train.accelerators.registry import accelerator_of
 from roost.worker import train_task
 from tests.messages import Messages

@@ -16,7 +16,7 @@ from typing import Any, Required, TypedDict
 from roost.analysis.analyzers import analyzer_folder
 from roost.base import durable
 from roost.base.errors import ContractError, Refused, UsageError
-from roost.package import numbered_folders, package_name, sessions
+from roost.package import package_name, sessions
 from roost.package.kinds import TaskKind
 from roost.package.package import PackageFolder
 from roost.package.seals.session_seal import FOLDER_SEAL
@@ -84,7 +84,7 @@ def create(root: Path) -> Path:
         Refused: The folder cannot be created there.
     """
     try:
-        return numbered_folders.create(root)
+        return package_name.make_numbered(root)
     except OSError as error:
         raise Refused(
             f"the analysis cannot be stored here: {error.strerror or error}",
@@ -129,9 +129,7 @@ def _waiting_call(folder: Path, analyzer: int, *, is_asked: bool) -> SessionReco
 
 def read_all(root: Path) -> list[Session]:
     """Returns all analyses below ``root`` with a request.json, oldest first."""
-    return [
-        read(root / str(n)) for n in numbered_folders.numbers(root) if (root / str(n) / REQUEST).is_file()
-    ]
+    return [read(root / str(n)) for n in package_name.numbers(root) if (root / str(n) / REQUEST).is_file()]
 
 
 def script_folder(folder: Path) -> Path:

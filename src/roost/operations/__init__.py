@@ -14,7 +14,9 @@ python_api: packages and runs from Python
 comparing: to compare packages
 curves: to read and export records
 plots: pictures of records and settings
+analyzers: to start analyzers and run scripts in them
 models: to use the trained weights: analysis, prediction, export
+analyzers: to start analyzers and run scripts in them
 simulation: to replay the queue on a virtual clock
 work_progress: progress of work on many things, for who shows it
 resolve: the package or tasks that a user names

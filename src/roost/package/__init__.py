@@ -2,16 +2,14 @@
 
 In reading order:
 
-- package_name: names of package folders
+- package_name: names of package folders, and numbered folders
 - kinds: the kinds of packages and of tasks
-- numbered_folders: folders with the next number
 - session_folder: the lock, sessions and output of a task
 - package: the folder of one run
 - package_draft: a checked package before its creation
 - dlnest: packages of DLNest's contract
 - project_preflight: checks of a project without importing its code
 - snapshot: the copy of the project's code
-- environment: software and hardware of a run, and their differences
 - session_schema: every field of a session's request file and session record
 - sessions: the sessions of a package, read and written
 - live_progress: the progress record that the worker updates each step
@@ -20,7 +18,7 @@ In reading order:
 - seals: digests of what ended sessions wrote
 - checkpoints: format, retention and selection of checkpoints
 - lineage: the parents of a fork
-- resume_gate: what may change when a run continues
+- resume: the environment of a run, and what may change when it continues
 - setting_locations: where a setting was set, for messages
 - results: files that a run or a task writes for other commands
 """

@@ -92,7 +92,7 @@ _FORMER_WORDS = {"analysis": TaskKind.ANALYZE, "prediction": TaskKind.PREDICT}
 
 
 class KindTraits(NamedTuple):
-    """What a task of the lab does with its package, by its kind."""
+    """The traits of a kind of tasks of the lab: its names, and how such a task uses its package."""
 
     letter: str
     """The letter of its labels."""

@@ -11,11 +11,12 @@ from msgspec import UNSET
 from roost.base.errors import ConfigError
 from roost.config.values import nested_values
 from roost.config.values.nested_values import ABSENT, ConfigDifference
-from roost.package import records, resume_gate
+from roost.package import records
 from roost.package.checkpoints.checkpoint import Manifest
 from roost.package.package import PackageFolder
 from roost.package.results import skipped_steps
 from roost.package.results.skipped_steps import SkippedStep
+from roost.package.resume import resume_gate
 
 INHERITED_SESSION = 0
 """The session number of everything that a fork inherited."""
@@ -83,7 +84,7 @@ def changed_settings(package: PackageFolder) -> list[str]:
     changes_end = any(
         key in resume_gate.LENGTH_SETTINGS or key.startswith(_EPOCH_LENGTH_KEYS) for key in keys
     )
-    return [*keys, *(resume_gate.settings_using_total_steps(package.settings()) if changes_end else [])]
+    return [*keys, *(resume_gate.settings_using_total_steps(package.settings) if changes_end else [])]
 
 
 def optimizers_may_differ(package: PackageFolder) -> bool:
@@ -98,9 +99,9 @@ def settings_changed_since(package: PackageFolder, manifest: Manifest) -> list[s
     by ``continue --force``; for an inherited checkpoint also the other settings that the fork changed.
 
     A session that only changes the run's end leaves the schedules as they were created, and reports that (see
-    `roost.package.resume_gate`).
+    `roost.package.resume.resume_gate`).
     """
-    then, now = package.settings(until=manifest.session), package.settings()
+    then, now = package.settings_until(manifest.session), package.settings
     found = [one.key for one in nested_values.differences(then, now) if one.key.startswith("optimizers.")]
     return [*(changed_settings(package) if manifest.session == INHERITED_SESSION else []), *found]
 

@@ -202,20 +202,26 @@ class PackageFolder(SessionFolder):
         """The file with the model summary, of a run that began with ``--initialize``."""
         return self.path / "_model.txt"
 
-    def settings(self, *, until: int | None = None) -> dict[str, Any]:
-        """Returns the settings in effect: args.json with the overrides of every session, in order.
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings in effect: args.json with the overrides of every session, in order.
 
         A session that failed before its first step (for example because its settings did not fit) changed
-        nothing, see `Session.is_effective`.
+        nothing, see `Session.is_effective`. Each access reads the files anew.
+        """
+        return self.settings_until(None)
+
+    def settings_until(self, session: int | None) -> dict[str, Any]:
+        """Returns the settings that were in effect in a session.
 
         Args:
-            until: The session whose settings are returned; None: the newest.
+            session: The number of the session; None: the newest.
         """
         values = self.args
-        for session in self.sessions():
-            is_included = until is None or session.number <= until
-            if is_included and session.is_effective(self.path / "records"):
-                values = with_overrides(self, values, session.request.overrides)
+        for one in self.sessions():
+            is_included = session is None or one.number <= session
+            if is_included and one.is_effective(self.path / "records"):
+                values = with_overrides(self, values, one.request.overrides)
         return values
 
     def records(self) -> records.Columns:

@@ -18,7 +18,7 @@ from roost.config.other_tools import foreign_keys
 from roost.config.project_folder import ProjectFolder, given_folder, named_project, nearest_project
 from roost.config.run_settings import Contract, RunSettings
 from roost.config.settings import Settings, StateSettings, parse_state_settings
-from roost.package import environment, package_name, sessions, snapshot
+from roost.package import package_name, sessions, snapshot
 from roost.package.dlnest.named_paths import PLACES, find_named
 from roost.package.kinds import PackageKind
 from roost.package.package import PackageFolder
@@ -31,6 +31,7 @@ from roost.package.project_preflight import (
     require_plugins,
 )
 from roost.package.results import initial_weights
+from roost.package.resume import environment
 from roost.package.snapshot import Selection
 
 _MAX_COMPARED = 8

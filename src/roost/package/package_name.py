@@ -1,4 +1,5 @@
-"""Names of package folders. Nothing is ever overwritten: a name that exists gets a suffix."""
+"""Names of package folders, and of numbered folders inside them. Nothing is ever overwritten: a name that
+exists gets a suffix, or the next number."""
 
 # Not durable: a name is taken by an atomic mkdir
 
@@ -10,6 +11,7 @@ import shlex
 import time
 from pathlib import Path
 
+from roost.base import durable
 from roost.base.errors import Refused, UsageError
 
 NO_SAVE = "NOSAVE"
@@ -30,6 +32,32 @@ def time_name(now: float) -> str:
 def is_time_name(name: str) -> bool:
     """Whether a name comes from `time_name`, possibly with a suffix, so that no user has chosen it."""
     return _TIME_NAME.match(name) is not None
+
+
+def numbers(root: Path) -> list[int]:
+    """Returns the numbers of the folders in ``root``, ascending; none if there is no such folder."""
+    if not root.is_dir():
+        return []
+    with os.scandir(root) as entries:
+        return sorted(int(entry.name) for entry in entries if entry.name.isdecimal())
+
+
+def make_numbered(root: Path) -> Path:
+    """Creates the next folder in ``root``, which is created, too, and returns it. Safe with concurrent
+    processes: creating a folder is atomic.
+
+    Raises:
+        OSError: The folder cannot be created.
+    """
+    durable.make_folders(root)
+    number = 0
+    while True:
+        number = max([number, *numbers(root)]) + 1
+        try:
+            durable.make_folder(root / str(number))
+            return root / str(number)
+        except FileExistsError:
+            continue  # another process has created it first
 
 
 def folder_name(description: str) -> str:

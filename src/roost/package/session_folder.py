@@ -25,7 +25,7 @@ from typing import Any
 
 from roost.base import durable
 from roost.base.errors import NotFound, Refused, RoostError
-from roost.package import numbered_folders, sessions
+from roost.package import package_name, sessions
 from roost.package.kinds import TASK_KINDS, TaskKind
 from roost.package.sessions import Session
 
@@ -72,8 +72,9 @@ class SessionFolder:
         """Returns all sessions, the oldest first."""
         return sessions.read_all(self.session_files)
 
+    @property
     def state(self) -> str:
-        """Returns the state of the newest session; ``new`` without one."""
+        """The state of the newest session; ``new`` without one."""
         found = self.sessions()
         return found[-1].state if found else "new"
 
@@ -101,7 +102,7 @@ class SessionFolder:
                 return fd
             except BlockingIOError:
                 # The kernel is still ending the processes of a killed session: the lock will be free soon.
-                if self.state() in ("running", "starting") or time.monotonic() > deadline:
+                if self.state in ("running", "starting") or time.monotonic() > deadline:
                     os.close(fd)
                     raise self._in_use() from None
                 time.sleep(0.01)
@@ -155,7 +156,7 @@ def create(package: Path, kind: TaskKind, request: Mapping[str, Any]) -> Session
     assert parent is not None, "this kind has no folder of its own"
     root, path = package / parent, None
     try:
-        path = numbered_folders.create(root)
+        path = package_name.make_numbered(root)
         durable.make_folder(path / FOLDER)
         (path / sessions.LOCK_NAME).touch()
         durable.write(path / REQUEST, sessions.to_json({"kind": kind, **request}))
@@ -184,7 +185,7 @@ def find_all(package: Path) -> Iterator[tuple[TaskKind, SessionFolder]]:
     for kind, traits in TASK_KINDS.items():
         if traits.folder is None:
             continue
-        for number in numbered_folders.numbers(package / traits.folder):
+        for number in package_name.numbers(package / traits.folder):
             path = package / traits.folder / str(number)
             if (path / FOLDER).is_dir():  # a prediction at a terminal has none
                 yield kind, SessionFolder(path, package)

@@ -127,7 +127,7 @@ def mirror_hooks(settings: RunSettings, package: PackageFolder) -> Iterator[Hook
     if asked:
         # Unresolved settings: values from environment variables must not leave this machine.
         identity = RunIdentity(
-            name=package.path.name, project=package.project.name, settings=package.settings()
+            name=package.path.name, project=package.project.name, settings=package.settings
         )
         yield own.Mirrors(package.path, asked, identity)
 

@@ -53,7 +53,7 @@ def resolve_settings(package: PackageFolder, project: str) -> tuple[dict[str, An
     """Returns the package's settings with paths and variables filled in, as plain values and parsed."""
     where = setting_locations(package)
     context = {"project": project, "package": str(package.path)}
-    values = interpolation.resolve(package.settings(), context, where=where)
+    values = interpolation.resolve(package.settings, context, where=where)
     return values, parse_settings(values, where=where)
 
 

@@ -274,7 +274,7 @@ class PackageWriter:
 def _checkpoint_settings(package: PackageFolder) -> CheckpointSettings:
     """Returns the section ``checkpoint`` of the package's settings."""
     context = {"project": str(package.project), "package": str(package.path)}
-    return parse_state_settings(interpolation.resolve(package.settings(), context)).checkpoint
+    return parse_state_settings(interpolation.resolve(package.settings, context)).checkpoint
 
 
 def _number(name: str, value: Any) -> float:

@@ -12,7 +12,7 @@ from roost.lab.queue.history import MAX_EVENTS
 from roost.lab.queue.queue_store import QueueStore
 from roost.operations import lab
 from roost.operations.responses import JournalPage
-from roost.package import environment
+from roost.package.resume import environment
 
 KIND = "operation"
 _CLEARED_UP_TO = "operations_since"

@@ -8,9 +8,9 @@ from typing import Any
 from roost.analysis import analysis_folder, script
 from roost.analysis.analysis_run import AnalysisRequest, run_analysis
 from roost.base.errors import NotFound, Refused
-from roost.package import environment
 from roost.package.package import PackageFolder
 from roost.package.project_preflight import parse_package_settings
+from roost.package.resume import environment
 from roost.package.setting_locations import setting_locations
 from roost.project.device_choice import choose_device
 from roost.worker import torch_settings
@@ -31,7 +31,7 @@ def analyze(package: PackageFolder, folder: Path) -> str:
     analysis = AnalysisRequest(**{name: request[name] for name in AnalysisRequest._fields if name in request})
     settings = parse_package_settings(
         package,
-        package.settings(),
+        package.settings,
         project=Path(analysis.project or package.project),
         folder=str(package.path),
         where=setting_locations(package),

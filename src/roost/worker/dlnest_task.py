@@ -10,13 +10,13 @@ from torch import nn
 from roost.base.interval import parse_duration
 from roost.base.system import cpu_wait
 from roost.config.dlnest.dlnest_settings import DlnestSettings, parse_dlnest_settings
-from roost.package import environment
 from roost.package.checkpoints import checkpoint
 from roost.package.checkpoints.checkpoint import Manifest
 from roost.package.checkpoints.pickled_values import Pickles
 from roost.package.checkpoints.retention import policy_from_settings
 from roost.package.live_progress import ProgressFile
 from roost.package.package import PackageFolder
+from roost.package.resume import environment
 from roost.package.sessions import Session
 from roost.package.setting_locations import setting_locations
 from roost.project import builtin_hooks
@@ -48,7 +48,7 @@ def train(package: PackageFolder, session: Session, stop: StopSignals) -> str:
         str(request.device), local_rank=this_rank.local_rank if this_rank is not None else None
     )
     where = setting_locations(package)
-    settings = parse_dlnest_settings(package.settings(), where=where)
+    settings = parse_dlnest_settings(package.settings, where=where)
     begins = not checkpoint.ids(package.checkpoints)
     first = None if begins else environment.read_environment(package.path)
     torch_settings.apply(settings, device=device, first=first)

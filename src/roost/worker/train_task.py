@@ -14,10 +14,10 @@ from roost.base.system import cpu_wait
 from roost.base.system.worker_protocol import DEADLINE_VARIABLE, EARLY_STOP
 from roost.base.text.timestamps import parse_timestamp
 from roost.config.run_settings import RunSettings
-from roost.package import environment
 from roost.package.checkpoints import checkpoint
 from roost.package.package import PackageFolder
 from roost.package.results import initial_weights
+from roost.package.resume import environment
 from roost.package.sessions import Session
 from roost.project import native_project, trainer_assembly
 from roost.project.device_choice import choose_device
@@ -70,7 +70,7 @@ def build_trainer(
 ) -> Trainer:
     """Builds the trainer of a package on ``device``, with the hooks that the session's request adds."""
     begins = not checkpoint.ids(package.checkpoints)
-    if not begins and package.settings().get("init_from") != package.args.get("init_from"):
+    if not begins and package.settings.get("init_from") != package.args.get("init_from"):
         print("init_from is not read: the run continues from a checkpoint", flush=True)
     experiment = native_project.load(
         package,

@@ -49,7 +49,7 @@ def test_ctrl_c_asks_and_d_detaches(endless: PackageFolder, attached: Terminal) 
     os.write(attached.fd, b"d")
     code, shown = attached.end()
     assert code == 0 and "detached" in shown
-    assert endless.state() == "running"
+    assert endless.state == "running"
 
 
 def test_ctrl_c_at_the_question_detaches(endless: PackageFolder, attached: Terminal) -> None:
@@ -57,7 +57,7 @@ def test_ctrl_c_at_the_question_detaches(endless: PackageFolder, attached: Termi
     attached.wait_for("detach, the run")
     attached.press_ctrl_c()
     code, _ = attached.end()
-    assert code == 0 and endless.state() == "running"
+    assert code == 0 and endless.state == "running"
 
 
 def test_ctrl_c_asks_and_goes_on_watching_then_stops(endless: PackageFolder, attached: Terminal) -> None:
@@ -71,7 +71,7 @@ def test_ctrl_c_asks_and_goes_on_watching_then_stops(endless: PackageFolder, att
     os.write(attached.fd, b"s")
     code, shown = attached.end()
     assert code == 75 and "roost continue" in shown
-    assert endless.state() == "stopped"
+    assert endless.state == "stopped"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -88,7 +88,7 @@ def test_without_a_terminal_it_detaches(endless: PackageFolder, number: signal.S
         assert "attached" in child.stderr.readline()
         child.send_signal(number)
         assert "detached" in child.stderr.read() and child.wait(10) == 0
-    assert endless.state() == "running"
+    assert endless.state == "running"
 
 
 def test_shows_the_last_lines_and_gives_the_exit_code_of_the_run(endless: PackageFolder) -> None:

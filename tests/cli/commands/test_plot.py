@@ -91,6 +91,8 @@ def test_settings_as_a_picture_and_as_text(tmp_path: Path) -> None:
         assert said.returncode == 0 and said.stdout == "s.svg\n", said.stderr
     said = roost("plot", "runs", "--scatter", "width", "--terminal", cwd=tmp_path)
     assert said.returncode == 0 and "valid/loss by width" in said.stdout
+    said = roost("plot", "runs", "--parallel", "width,kind", "--terminal", cwd=tmp_path)
+    assert said.returncode == 0 and {"width", "kind", "valid/loss", "r2"} <= set(said.stdout.split())
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from roost.display.terminal_plots.parallel_plot import parallel_lines
 from roost.display.terminal_plots.terminal_plot import TextStyle, plot_lines, scatter_lines
 from roost.operations.plots.plot_panels import build_picture
 from roost.operations.plots.plot_view import PlotView
@@ -123,6 +124,28 @@ def test_points_of_settings() -> None:
     text = "\n".join(lines)
     assert "valid/loss by lr" in text and text.count("o") >= 4 and "SGD" in text and text.isascii()
     assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+@pytest.mark.parametrize("num_keys", [1, 3, 20])
+def test_parallel_axes(width: int, num_keys: int) -> None:
+    keys = [
+        SettingAxis("lr", [0.001, 0.1, 1.0], [], True),
+        SettingAxis("kind", [0, 1, 1], ["SGD", "Adam\x1b" + "x" * 50], False),
+        *(SettingAxis(f"model.width number {n}", [n, n, n], [], False) for n in range(18)),
+    ]
+    metric = SettingAxis("valid/loss", [3.0, 1.0, 2.5], [], False)
+    points = SettingPoints(["first", "second", "thïrd"], keys[:num_keys], [metric], [], [])
+    for colours, unicode in ((COLOURS, True), ((), True), ((), False)):
+        lines = parallel_lines(points, TextStyle(width, 24, colours, unicode))
+        text = "\n".join(map(visible, lines))
+        assert max(len(visible(line)) for line in lines) <= width
+        assert "\x1b" not in text and all(one in text for one in ("0.001", "lr", "2.5", "valid/loss"))
+        assert num_keys == 1 or ("SGD" in text and "Adam" in text)
+        assert num_keys < 20 or "model.wid" in text
+        assert bool(braille(lines)) == bool(colours) and (unicode or text.isascii())
+        if not colours:  # by their metric
+            assert [line.split()[2][:2] for line in lines[-3:]] == ["se", "th", "fi"]
 
 
 @pytest.mark.parametrize(

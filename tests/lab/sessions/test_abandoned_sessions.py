@@ -49,7 +49,7 @@ def killed(folder: Path) -> tuple[PackageFolder, int]:
     started.process.kill()
     started.process.wait()
     made = PackageFolder.open(started.package)
-    wait_for(lambda: made.state() == "crashed")
+    wait_for(lambda: made.state == "crashed")
     return made, pid
 
 
@@ -118,7 +118,7 @@ def test_a_starting_session_is_left_alone(tmp_path: Path, monkeypatch: pytest.Mo
     number = made.new_session({"token": "0" * 32})
     request = made.path / "sessions" / f"{number}.request.json"
     request.write_text(request.read_text().replace(f'"pid": {os.getpid()}', '"pid": 4194305'))
-    assert made.state() == "crashed"
+    assert made.state == "crashed"
     monkeypatch.setattr(
         "roost.supervisor.processes.abandoned_processes.kill_abandoned", lambda *_: pytest.fail("swept")
     )

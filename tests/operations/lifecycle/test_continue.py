@@ -42,9 +42,9 @@ def test_goes_further_than_planned(finished: PackageFolder) -> None:
     after = finished.records()
     (note,) = started.notes
     assert started.session == 2 and note.endswith("max_epochs: 2 -> 3")
-    assert finished.settings()["max_epochs"] == 3 and finished.args["max_epochs"] == 2
+    assert finished.settings["max_epochs"] == 3 and finished.args["max_epochs"] == 2
     assert after.rows[: len(before.rows)] == before.rows and after.rows[-1]["epoch"] == 3
-    assert finished.state() == "succeeded"
+    assert finished.state == "succeeded"
     os.close(finished.lock())
 
 
@@ -207,7 +207,7 @@ def test_requests_of_a_session_that_failed_before_its_first_step_hold_no_longer(
     path.write_text(json.dumps(json.loads(path.read_bytes()) | asked))
     started = begun(made)
     request = made.sessions()[-1].request
-    assert (request["device"], request["ranks"], made.settings()["max_epochs"]) == ("auto", 1, 12)
+    assert (request["device"], request["ranks"], made.settings["max_epochs"]) == ("auto", 1, 12)
     messages.check(started.notes)
     assert begun(made, overrides=["max_epochs=9"]).notes == ["changed: max_epochs: 12 -> 9"]
 

@@ -49,7 +49,7 @@ def existing_package(config: Path, state: str, name: str = "mine") -> PackageFol
 
 def test_a_whole_run(finished_once: Path) -> None:
     made = PackageFolder.open(finished_once)
-    assert made.state() == "succeeded"
+    assert made.state == "succeeded"
     assert made.args["max_epochs"] == 2 and made.provenance["max_epochs"].startswith("config.yaml:")
     assert made.request["description"] == "first: walk" and made.request["command"] == ["roost", "run"]
     assert (made.path / "_desc: first: walk").is_file()
@@ -69,7 +69,7 @@ def test_overrides_and_tuning_are_in_args(tmp_path: Path) -> None:
     )
     made = PackageFolder.open(begun(request).package)
     assert made.args["seed"] == 7 and made.args["max_epochs"] == 4
-    assert made.settings() == made.args
+    assert made.settings == made.args
     assert made.sessions()[0].request["device"] == "cpu"
 
 

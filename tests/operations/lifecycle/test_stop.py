@@ -148,7 +148,7 @@ def test_a_process_that_a_record_makes_up_is_neither_believed_nor_signalled(
         assert isinstance(ended, StopResult) and not ended.was_running
     with pytest.raises(RoostError):
         attach(made.path)
-    assert made.state() != "running"
+    assert made.state != "running"
     for session in made.sessions():
         assert session.supervisor_pid is None and not session.guard_is_alive
         request_stop(session, now=True)
@@ -165,7 +165,7 @@ def test_a_copy_of_a_package_that_runs_does_not_stop_the_original(tmp_path: Path
         (ended,) = stop(copy.path)
         assert isinstance(ended, StopResult) and not ended.was_running
         end_abandoned(copy)  # as `continue` does
-        assert (made.state(), copy.state(), process.poll()) == ("running", "crashed", None)
+        assert (made.state, copy.state, process.poll()) == ("running", "crashed", None)
 
 
 def test_another_machine(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def test_new_from_a_dict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.chdir(tmp_path)
     given = {"lr": torch.tensor(0.5), "data": Path("/d"), 3: (1, 2), "save_root": "out", "deep": {4: None}}
     run = roost.Package.new(given, description="a try")
-    assert run.path.parent == tmp_path / "out" and run.state() == "new"
+    assert run.path.parent == tmp_path / "out" and run.state == "new"
     assert run.args == {"lr": 0.5, "data": "/d", "3": [1, 2], "save_root": "out", "deep": {"4": None}}
     assert (run.path / "_desc: a try").is_file()
     assert run.provenance["lr"].endswith("Python") and run.request["kind"] == "python"
@@ -249,12 +249,12 @@ def test_nothing_is_written_outside_of_with_nor_before_the_first_write(
             write()
         messages.check(refused.value)
     with run, roost.open_package(run.path) as other:
-        assert run.current is None and run.state() == "new"
+        assert run.current is None and run.state == "new"
         with pytest.raises(Refused) as refused, run:
             pass
         messages.check(refused.value)
         run.save(1)
-        assert run.state() == "running"
+        assert run.state == "running"
         assert other.load() == 1, "others read"
         with pytest.raises(Refused, match="session 1"):
             other.save(2)
@@ -376,6 +376,6 @@ def test_the_newest_by_the_id_of_dlnest_and_a_tuning_file(tmp_path: Path) -> Non
         assert run.load(-1) == run.load() == {"step": 2}
         run.set_current(1)
         assert run.load(-1) == {"step": 1} and run.derived["ckpt_fast"] == [0, 1]
-    assert run.settings()["lr"] == 0.5 and run.settings()["width"] == 8
+    assert run.settings["lr"] == 0.5 and run.settings["width"] == 8
     with pytest.raises(UsageError, match="tuning"):
         roost.Package.new({"lr": 0.1}, tuning=tuning, root=tmp_path / "runs")

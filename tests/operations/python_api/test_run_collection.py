@@ -146,7 +146,10 @@ def test_metrics_of_one_run(folder: Path, messages: Messages) -> None:
         run.metrics("valid/los")
     messages.check(str(error.value).replace(str(folder), "<runs>"))
     assert [row["step"] for row in run.rows()] == [10, 20, 30] and run.rows()[-1]["test/loss"] == 0.7
-    summary = run.summary()
+    assert (str(run.state), run.settings) == ("succeeded", run.args), (
+        "no methods: `print(run.state)` shows it"
+    )
+    summary = run.summary
     assert (summary.state, summary.step, summary.last) == ("succeeded", 30, 0.75)
     shown = run._repr_html_()
     assert "<td>valid/accuracy</td><td>0.91</td>" in shown
@@ -172,14 +175,29 @@ def test_the_tables_of_one_run(tmp_path: Path) -> None:
     assert table["test/loss"].to_pylist() == [None, None, 0.7] and table["step"].to_pylist() == [10, 20, 30]
 
 
-def test_runs_are_compared(tmp_path: Path) -> None:
+def test_runs_are_compared(tmp_path: Path, messages: Messages) -> None:
     for number, name in enumerate("ab"):
         package(tmp_path / "runs", name, values={**VALUES, "seed": number}, checkpoints=False)
     found = roost.runs(tmp_path / "runs").compare(metrics=["valid/*"], step=20)
     assert [one.name for one in found.settings] == ["seed"] and found.relation.only_seed
     assert [(one.name, one.at) for one in found.metrics] == [("valid/loss", [0.5, 0.5])]
+    messages.check(str(found))
+    html = found._repr_html_()
+    assert html.count("<tr>") == 3 and "<th>seed</th>" in html and "\x1b" not in html
     with pytest.raises(UsageError):
         roost.runs(tmp_path / "runs")[:1].compare()
+
+
+def test_the_text_of_a_comparison_is_short(tmp_path: Path) -> None:
+    for number in range(22):
+        values = {**VALUES, **{f"s{at}": number * at for at in range(9)}, "name\x1b<b>": number}
+        package(tmp_path / "runs", f"r{number:02}", values=values, checkpoints=False)
+    found = roost.runs(tmp_path / "runs").compare()
+    text = repr(found)
+    lines = text.splitlines()
+    assert len(lines) < 30 and max(map(len, lines)) < 250 and "\x1b" not in text
+    assert "and 2 more runs" in text and "more settings differ: .settings" in text
+    assert "<b>" not in found._repr_html_()
 
 
 def test_what_roost_must_not_write_is_listed_and_not_changed(folder: Path) -> None:
@@ -188,8 +206,8 @@ def test_what_roost_must_not_write_is_listed_and_not_changed(folder: Path) -> No
     request = newer.request | {"format": 99}
     (newer.path / "request.json").write_text(json.dumps(request))
     found = roost.runs(folder)
-    assert "old" in found.names and found["old"].summary().state == "foreign"
-    for read in (found["old"].load, found["old"].settings, lambda: found["old"].tag("x")):
+    assert "old" in found.names and found["old"].summary.state == "foreign"
+    for read in (found["old"].load, lambda: found["old"].settings, lambda: found["old"].tag("x")):
         with pytest.raises(NotFound, match="DLNest"):
             read()
     for label in (lambda: newer.tag("x"), newer.star, lambda: newer.set_note("x")):

@@ -71,7 +71,7 @@ def test_a_training_runs_on_a_card_of_the_lab_goes_further_there_and_leaves_no_s
     (further,) = submit_continue(going_on, TaskOptions()).tasks
     assert (further.profile, further.scale) == (task.profile, task.scale)
     assert here.wait_for(further.id).state == SUCCEEDED, made.output.read_text()
-    assert made.settings()["max_epochs"] == 2 and made.records().rows[-1]["epoch"] == 2
+    assert made.settings["max_epochs"] == 2 and made.records().rows[-1]["epoch"] == 2
     session = made.sessions()[0]
     assert session.request["cards"] == ["SIM-0"] and session.request["task"] == task.id
     files = [path for path in made.path.rglob("*") if path.is_file()]

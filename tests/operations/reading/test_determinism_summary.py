@@ -9,7 +9,7 @@ import torch
 
 from roost.operations.reading.determinism_summary import DeterminismSummary, read
 from roost.operations.reading.package_schema import DamagedPackage
-from roost.package import environment
+from roost.package.resume import environment
 from roost.train.accelerators.registry import accelerator_of
 from tests.messages import Messages
 

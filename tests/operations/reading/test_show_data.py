@@ -72,7 +72,7 @@ def test_settings_of_a_package_are_those_in_effect(tmp_path: Path) -> None:
     (made.path / "records" / f"{number}.jsonl").touch()
     session(made, "succeeded")
     plan = _draft_from_package(ShowDataRequest(config=made.path))
-    assert plan.settings.data.batch_size == 7 == made.settings()["data"]["batch_size"]
+    assert plan.settings.data.batch_size == 7 == made.settings["data"]["batch_size"]
     (made.path / "args.json").write_text('{\n  "runner": "Model/Runner.py:Runner",\n  "dataset": 3\n}\n')
     with pytest.raises(ConfigError) as refused:
         _draft_from_package(ShowDataRequest(config=made.path, overrides=["+max_epochs=1"]))

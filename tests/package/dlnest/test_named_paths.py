@@ -107,7 +107,7 @@ def test_a_path_is_found_again_in_the_package(tmp_path: Path) -> None:
 
 
 def read(made: PackageFolder) -> DlnestSettings:
-    return parse_dlnest_settings(made.settings())
+    return parse_dlnest_settings(made.settings)
 
 
 def test_the_same_path_named_twice(tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_a_path_that_was_not_copied(tmp_path: Path, messages: Messages) -> None:
             packaged_path(made.path, made.request, written)
         messages.check(refused.value)
     for override in ("runner_file_path=/etc/hosts", "other_file_paths=[Gone]", "runner_name=Walker"):
-        settings = parse_dlnest_settings(with_overrides(made, made.settings(), [override]))
+        settings = parse_dlnest_settings(with_overrides(made, made.settings, [override]))
         with pytest.raises(ConfigError) as refused:
             code_of(settings, made, lambda key: "command line")
         assert refused.value.setting in override or refused.value.setting == "other_file_paths.0"

@@ -25,7 +25,7 @@ def test_what_it_says_about_itself(tmp_path: Path) -> None:
     package = OriginalPackage.open(original(tmp_path / "Saves" / "old"))
     assert package.project == tmp_path
     assert list(package.files()) == [2, 3] and package.file(None)[0] == 3
-    assert package.state() == "new" and package.settings()["epochs"] == 4
+    assert package.state == "new" and package.settings["epochs"] == 4
     missing, stale = package.notes()
     assert missing.endswith("do not exist: 0") and STALE in stale
     assert package.describe_content().startswith("a package of DLNest: Runner, checkpoints: 2, 3; ")

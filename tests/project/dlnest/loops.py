@@ -54,7 +54,7 @@ def loop(made: PackageFolder, *, id: int | None = None, **options: Any) -> Itera
     try:
         manifest, states, _ = run_state.read(checkpoints, ALONE, id=id)
         state = run_state.project_state(states, ALONE) if manifest is not None else None
-        project = load_project(made, parse_dlnest_settings(made.settings()), device="cpu", state=state)
+        project = load_project(made, parse_dlnest_settings(made.settings), device="cpu", state=state)
         assert project.build()
         settings = {"log_every": 3, "records": made.path / "records", **options}
         yield TrainingLoop(

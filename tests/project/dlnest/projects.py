@@ -130,5 +130,5 @@ def package(
 def load(made: PackageFolder, **options: Any) -> DlnestProject:
     """The project of a package, whose life cycle exists."""
     return project_loading.load_project(
-        made, parse_dlnest_settings(made.settings()), **{"device": "cpu", **options}
+        made, parse_dlnest_settings(made.settings), **{"device": "cpu", **options}
     )

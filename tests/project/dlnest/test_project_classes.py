@@ -23,7 +23,7 @@ def test_a_copy_of_dlnest_in_the_project_is_not_used_and_reported(
 ) -> None:
     """Nor in loader workers, which find modules by the path alone."""
     made = package(tmp_path, {"DLNest/__init__.py": "raise ImportError('the project has a copy')"})
-    load_classes(made, parse_dlnest_settings(made.settings()))
+    load_classes(made, parse_dlnest_settings(made.settings))
     assert "DLNest is found on this machine, too" in capsys.readouterr().out
     found = importlib.machinery.PathFinder.find_spec("DLNest", sys.path)
     assert found is not None and found.origin == str(Path(import_names.FOLDER) / "DLNest" / "__init__.py")
@@ -40,7 +40,7 @@ def test_pickled_objects_of_the_projects_classes_can_be_read(tmp_path: Path) -> 
         },
         runner_file_path="./my-model/Runner.py",
     )
-    classes = load_classes(made, parse_dlnest_settings(made.settings()))
+    classes = load_classes(made, parse_dlnest_settings(made.settings))
     modules = [sys.modules[one.found.__module__] for one in (classes.runner, classes.dataset)]
     meters = [module.Meter() for module in modules]
     (tmp_path / "meters").write_bytes(pickle.dumps(meters))
@@ -52,7 +52,7 @@ from roost.config.dlnest.dlnest_settings import parse_dlnest_settings
 from roost.package.package import PackageFolder
 from roost.project.dlnest.project_classes import load_classes
 made = PackageFolder.open({str(moved)!r})
-load_classes(made, parse_dlnest_settings(made.settings()))
+load_classes(made, parse_dlnest_settings(made.settings))
 assert [one.value for one in pickle.loads(Path({str(tmp_path / "meters")!r}).read_bytes())] == [1, 1]
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
@@ -61,7 +61,7 @@ assert [one.value for one in pickle.loads(Path({str(tmp_path / "meters")!r}).rea
 
 def test_the_classes_have_their_generations(tmp_path: Path) -> None:
     made = package(tmp_path)
-    classes = load_classes(made, parse_dlnest_settings(made.settings()))
+    classes = load_classes(made, parse_dlnest_settings(made.settings))
     assert [one.generation for one in classes] == ["0.3.2"] * 3
     assert [one.found.__name__ for one in classes] == ["LifeCycle", "Runner", "Dataset"]
 

@@ -61,7 +61,7 @@ def test_the_three_tracks(tmp_path: Path) -> None:
     args = json.loads((package.path / "args.json").read_text())
     assert args["checkpoint_args"] == TRACKS and args["lr"] == 0.1 and "roost" not in args
     package._end_writing()
-    assert PackageFolder.open(package.path).state() == "succeeded"
+    assert PackageFolder.open(package.path).state == "succeeded"
 
 
 def test_goes_back_and_on(tmp_path: Path) -> None:

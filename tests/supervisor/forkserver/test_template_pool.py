@@ -356,7 +356,7 @@ def test_a_forked_guard_continues_without_the_template_and_leaves_nothing(
         assert is_warm(started) and isinstance(started.process, ForkedGuard)
         wait_until_ready(started)
     found = record(started)
-    assert PackageFolder.open(started.package).state() == "running"
+    assert PackageFolder.open(started.package).state == "running"
     process_identity.send_signal(signal.SIGQUIT, found["pid"], found["start_ticks"], found["boot_id"])
     assert started.process.wait(timeout=20) == 1  # the template, which knows the exit status, is gone
     assert record(started)["state"] == "stopped"
@@ -374,5 +374,5 @@ def test_no_worker_is_left_of_a_guard_and_a_supervisor_that_are_killed(
     os.kill(found["pid"], signal.SIGKILL)
     os.kill(found["guard_pid"], signal.SIGKILL)
     assert started.process.wait(timeout=20) == -signal.SIGKILL
-    wait_for(lambda: PackageFolder.open(started.package).state() == "crashed")
+    wait_for(lambda: PackageFolder.open(started.package).state == "crashed")
     wait_for(lambda: not Path(f"/proc/{found['worker_pid']}").exists())

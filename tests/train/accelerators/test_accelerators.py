@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from roost.devices import device_types
-from roost.package import environment
+from roost.package.resume import environment
 from roost.train.accelerators import registry
 from roost.train.accelerators.accelerator import Accelerator, float32_precision
 from roost.train.accelerators.cpu import Cpu

@@ -235,10 +235,10 @@ def test_a_run_that_only_measured_has_no_steps(tmp_path: Path, messages: Message
 def test_settings_are_those_of_the_session(tmp_path: Path) -> None:
     made = trained(tmp_path, max_steps=4)
     made.new_session({"project": str(tmp_path), "overrides": ["width=9"], "kind": "python"})
-    assert made.settings()["width"] == 9
+    assert made.settings["width"] == 9
     assert (
-        PackageAsOfSession(made.path, 1).settings()["width"] == 3
-        and PackageAsOfSession(made.path, 2).settings()["width"] == 9
+        PackageAsOfSession(made.path, 1).settings["width"] == 3
+        and PackageAsOfSession(made.path, 2).settings["width"] == 9
     )
 
 

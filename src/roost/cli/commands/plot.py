@@ -192,13 +192,18 @@ def _plot_settings(
         kind = "parallel" if scatter is None else "scatter"
         plot_settings(packages, points, kind=kind, output=output, overwrite=overwrite)
         click.echo(output)
-    elif scatter is not None and (as_text or sys.stdout.isatty()):
-        from roost.display.terminal_plots.terminal_plot import print_scatter
+    elif as_text or sys.stdout.isatty():
+        if scatter is not None:
+            from roost.display.terminal_plots.terminal_plot import print_scatter
 
-        print_scatter(points)
+            print_scatter(points)
+        else:
+            from roost.display.terminal_plots.parallel_plot import print_parallel
+
+            print_parallel(points)
     else:
         raise UsageError("needs a picture", setting="--parallel" if scatter is None else "--scatter",
-                         fix="add -o settings.png, or --json")  # fmt: skip
+                         fix="add -o settings.png, --terminal or --json")  # fmt: skip
     _report_left_out(points.notes, [], points.left_out, ("metric",))
     return 0
 

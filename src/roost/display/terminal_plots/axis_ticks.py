@@ -8,7 +8,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-
 _MOST = sys.float_info.max
 
 

@@ -96,7 +96,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def traits(self) -> KindTraits:
-        """What a task of its kind does with the package."""
+        """The traits of its kind."""
         return traits_of(self.kind)
 
     @property

@@ -8,7 +8,7 @@ from roost.config.values import nested_values
 from roost.config.values.nested_values import ABSENT
 from roost.operations.comparing.compared_run import RunContent
 from roost.operations.comparing.comparison import SettingDifference
-from roost.package import resume_gate
+from roost.package.resume import resume_gate
 
 _MAX_ORIGINS = 8
 """For more runs it is not looked up where each setting was set."""

@@ -25,7 +25,7 @@ from roost.operations.sessions.session_request import (
     require_startable,
     start_session,
 )
-from roost.package import lineage, resume_gate, sessions, snapshot
+from roost.package import lineage, sessions, snapshot
 from roost.package.checkpoints import checkpoint, pruning, selection
 from roost.package.kinds import PackageKind, TaskKind
 from roost.package.package import PackageFolder, with_overrides
@@ -35,6 +35,7 @@ from roost.package.project_preflight import (
     parse_package_settings,
     require_runner,
 )
+from roost.package.resume import resume_gate
 from roost.package.session_schema import SessionRequest
 from roost.package.setting_locations import setting_locations
 
@@ -191,7 +192,7 @@ def next_session(package: PackageFolder, request: ContinueRequest) -> NextSessio
     require_loop_position(package, id)
     if id is not None:
         checkpoint.verify(package.store().path(id))  # otherwise the session would fail on it
-    before = package.settings()
+    before = package.settings
     values = with_overrides(package, before, request.overrides)
     if PackageKind.of(package.request) is PackageKind.TRAIN:
         foreign_keys.refuse_added(before, values)
@@ -246,7 +247,7 @@ def _is_nothing_left(
     if PackageKind.of(package.request) is PackageKind.DLNEST:
         return False
     end = run_limits.newest_checkpoint(package)
-    if package.state() != "succeeded" or (end is not None and checkpoint not in (None, end.id)):
+    if package.state != "succeeded" or (end is not None and checkpoint not in (None, end.id)):
         return False
     changed = [*found.safe, *found.refused]
     if not changed:
@@ -259,7 +260,7 @@ def nothing_to_train(
     package: PackageFolder, overrides: Sequence[str] = (), *, command: str = "roost continue"
 ) -> tuple[str, str]:
     """Returns that a run is finished, and the command that would prolong it."""
-    values = with_overrides(package, package.settings(), overrides)
+    values = with_overrides(package, package.settings, overrides)
     given = f" with {shlex.join(overrides)}" if overrides else ""
     more = run_limits.raised(package, run_limits.newest_checkpoint(package), values)
     what = f"the run is finished, there is nothing to do{given}: no session is started"

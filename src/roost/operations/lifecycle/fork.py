@@ -32,7 +32,7 @@ from roost.operations.sessions.session_request import (
     require_startable,
     start_first_session,
 )
-from roost.package import environment, lineage, package_name, records, resume_gate
+from roost.package import lineage, package_name, records
 from roost.package.checkpoints import checkpoint, checkpoint_store, pruning, retention, selection
 from roost.package.checkpoints.checkpoint import Manifest
 from roost.package.dlnest.named_paths import PLACES
@@ -45,6 +45,7 @@ from roost.package.project_preflight import (
     require_runner,
 )
 from roost.package.results import skipped_steps
+from roost.package.resume import environment, resume_gate
 from roost.package.session_schema import SessionRequest
 from roost.package.setting_locations import provenance_locations
 from roost.package.snapshot import Selection
@@ -145,7 +146,7 @@ def fork(request: ForkRequest) -> StartedSession:
 
 
 def _plan_fork(source: PackageFolder, request: ForkRequest) -> _ForkPlan:
-    before = source.settings()
+    before = source.settings
     values = with_overrides(source, before, request.overrides)
     if PackageKind.of(source.request) is PackageKind.TRAIN:
         foreign_keys.refuse_added(before, values)
@@ -249,7 +250,7 @@ def _reached_goal(plan: _ForkPlan, request: ForkRequest) -> Manifest | None:
     start = _requested_checkpoint(plan.source, request) if is_named else newest
     if start is None or run_limits.reached(plan.source, start, plan.values):
         return start
-    is_end = plan.source.state() == "succeeded" and bool(line) and start.id == line[-1].id
+    is_end = plan.source.state == "succeeded" and bool(line) and start.id == line[-1].id
     moved = any(f"{one.key}.".startswith(f"{goal}.") for one in plan.differences for goal in _GOAL_SETTINGS)
     return start if is_end and not moved else None
 

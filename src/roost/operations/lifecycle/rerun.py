@@ -16,7 +16,7 @@ from roost.operations.lifecycle.run import RunRequest, begin_new, locked_root
 from roost.operations.reading import package_schema
 from roost.operations.sessions.rank_layout import RankRequest, with_previous_layout
 from roost.operations.sessions.session_request import StartedSession
-from roost.package import package_name, resume_gate
+from roost.package import package_name
 from roost.package.dlnest.named_paths import PLACES
 from roost.package.kinds import PackageKind
 from roost.package.package import PackageFolder, with_overrides
@@ -27,6 +27,7 @@ from roost.package.project_preflight import (
     parse_package_settings,
     require_runner,
 )
+from roost.package.resume import resume_gate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +95,7 @@ def rerun(request: RerunRequest) -> StartedSession:
 
 def _draft(source: PackageFolder, request: RerunRequest) -> tuple[TrainingDraft, list[str]]:
     """Returns the checked new package, and notes for the user."""
-    before = source.settings()
+    before = source.settings
     values = with_overrides(source, before, request.overrides)
     differences = nested_values.differences(before, values)
     is_dlnest = PackageKind.of(source.request) is PackageKind.DLNEST

@@ -24,10 +24,11 @@ from roost.operations.sessions.session_request import (
     require_startable,
     start_first_session,
 )
-from roost.package import package_name, resume_gate, snapshot
+from roost.package import package_name, snapshot
 from roost.package.checkpoints import checkpoint
 from roost.package.package import PackageFolder
 from roost.package.package_draft import TrainingDraft, prepare_training
+from roost.package.resume import resume_gate
 from roost.package.session_schema import SessionRequest
 
 CODE = frozenset([".py", ".pyi", ".pyx", ".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".so"])
@@ -187,11 +188,11 @@ def _continue_existing(request: RunRequest, plan: TrainingDraft, path: Path) -> 
             len(different) > _MAX_DIFFERENCES
         )
         raise Refused(
-            f"{request.name} exists and is another run ({package.state()}): {'; '.join(named)}",
+            f"{request.name} exists and is another run ({package.state}): {'; '.join(named)}",
             where=path,
             fix=f"choose another name, or continue it as it was: roost continue {quote(str(path))}",
         )
-    if package.state() == "succeeded" and request.step is None:
+    if package.state == "succeeded" and request.step is None:
         return StartedSession(package.path, notes=[finished_note(package)])
     if request.initialize and checkpoint.ids(package.checkpoints):
         note = f"it was begun already; to train: roost continue {quote(str(path))}"

@@ -126,7 +126,7 @@ class Package(stored.PackageFolder):
 
     def __repr__(self) -> str:
         try:
-            state, found = self.state(), checkpoint.ids(self.checkpoints) if self.checkpoints.is_dir() else []
+            state, found = self.state, checkpoint.ids(self.checkpoints) if self.checkpoints.is_dir() else []
         except (RoostError, OSError):
             return f"Package({str(self.path)!r})"
         number = "1 checkpoint" if len(found) == 1 else f"{len(found)} checkpoints"
@@ -134,7 +134,7 @@ class Package(stored.PackageFolder):
 
     def _repr_html_(self) -> str:
         """Returns the table for a notebook: the summary, and the newest value of each metric."""
-        summary = msgspec.structs.asdict(self.summary())
+        summary = msgspec.structs.asdict(self.summary)
         shown: dict[str, Any] = {
             name: ", ".join(value) if isinstance(value, list) else value
             for name, value in summary.items()
@@ -157,8 +157,9 @@ class Package(stored.PackageFolder):
             raise original_folder.read_only_error(self.path)
         return super().sessions()
 
+    @property
     def summary(self) -> PackageSummary:
-        """Returns the line of the package in `roost ls`: state, step, the main metric, times."""
+        """The line of the package in `roost ls`: state, step, the main metric, times."""
         return summarize(self.path)
 
     @property
@@ -366,6 +367,9 @@ class Package(stored.PackageFolder):
     def __enter__(self) -> Self:
         if self._writing is not None:
             raise Refused("the package is open for writing already", where=self.path, fix="use that `with`")
+        from roost.operations.reading import package_schema  # with the queue
+
+        package_schema.require_changeable(self.path)
         self._writing = PackageWriter(self)
         return self
 

@@ -35,7 +35,7 @@ def profile_of(
     """
     if plan.is_command:
         return "", None
-    settings = with_overrides(package, package.settings(), plan.request["overrides"])
+    settings = with_overrides(package, package.settings, plan.request["overrides"])
     features, scale = memory_features(
         {**_relevant_settings(package, settings), "strategy": plan.request["strategy"]},
         family=str(package.request.get("project") or package.path.parent),

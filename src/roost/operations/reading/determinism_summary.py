@@ -9,7 +9,7 @@ import msgspec
 
 from roost.base import safe_read
 from roost.operations.reading.package_schema import DamagedPackage, printable
-from roost.package import environment
+from roost.package.resume import environment
 
 
 @dataclass(frozen=True)

@@ -391,7 +391,7 @@ def settings(package: PackageFolder) -> dict[str, Any]:
         DamagedPackage: An override of a session does not fit args.json.
     """
     try:
-        return dict(printable(package.settings()))
+        return dict(printable(package.settings))
     except ConfigError as error:
         cause = f"an override of a session does not fit it: {error.message}"
         raise DamagedPackage(package.path, "args.json", cause) from error

@@ -21,7 +21,7 @@ from roost.operations.reading import determinism_summary, package_schema, system
 from roost.operations.reading.determinism_summary import DeterminismSummary
 from roost.operations.reading.forks import find_forks
 from roost.operations.reading.system_details import SystemDetails
-from roost.package import environment, lineage
+from roost.package import lineage
 from roost.package.checkpoints import checkpoint
 from roost.package.dlnest import original_folder
 from roost.package.dlnest.original_package import OriginalPackage
@@ -39,6 +39,7 @@ from roost.package.results.initial_weights import InitialWeights
 from roost.package.results.predictions import PredictionMeta
 from roost.package.results.skipped_steps import SkippedStep
 from roost.package.results.time_breakdown import TimeBreakdown
+from roost.package.resume import environment
 from roost.package.sessions import Session
 
 _TRACKS = {"fast": "ckpt_fast", "slow": "ckpt_slow", "held": "ckpt_consistent", "best": "ckpt_best"}

@@ -26,7 +26,7 @@ from roost.base.errors import CheckpointError, NotFound
 from roost.operations import resolve
 from roost.operations.reading import package_schema
 from roost.operations.reading.package_schema import DamagedPackage
-from roost.package import lineage, numbered_folders, records, session_folder, snapshot
+from roost.package import lineage, package_name, records, session_folder, snapshot
 from roost.package.checkpoints import checkpoint, pruning
 from roost.package.checkpoints.pruning import Pruning
 from roost.package.kinds import TASK_KINDS, TaskKind
@@ -398,7 +398,7 @@ def _verify_folders(package: PackageFolder, name: str, what: str) -> Iterator[Fi
         return
     for damage in damages:
         yield Finding(what, damage.name, "damaged", damage.cause)
-    for number in numbered_folders.numbers(root):
+    for number in package_name.numbers(root):
         yield from _verify_folder(root / str(number), f"{name}/{number}", what)
 
 
@@ -457,7 +457,7 @@ def _pruned(package: PackageFolder) -> Iterator[Finding]:
 def _missing_checkpoints(package: PackageFolder, ids: list[int]) -> Iterator[Finding]:
     """Yields checkpoints that the worker kept and that are missing, unless a running worker may remove
     them."""
-    if package.state() not in LIVE_STATES:
+    if package.state not in LIVE_STATES:
         # A session that has saved since has written which checkpoints there are.
         found = checkpoint.read_manifests(package.checkpoints) if package.checkpoints.is_dir() else []
         saved = max((one.session for one in found), default=0)

@@ -122,7 +122,7 @@ def best_rules(package: PackageFolder) -> list[BestRule]:
     """Returns the rules by which a run's checkpoints are the best: the entries of its ``checkpoint.best``."""
     if PackageKind.of(package.request) is PackageKind.DLNEST:
         return []  # there ``checkpoint`` is a key of the user, and no metric decides
-    section = package.settings().get("checkpoint")
+    section = package.settings.get("checkpoint")
     given = section.get("best") if isinstance(section, Mapping) else None
     return [
         BestRule(monitor=one["monitor"], mode=str(one.get("mode", "min")))

@@ -42,7 +42,7 @@ class FailureNote(msgspec.Struct, frozen=True, kw_only=True):
     left_out: list[str] = []
     """The parts that could not be stored, each with the reason."""
     stack: dict[str, Any] = {}
-    """The stack on which it failed, as `roost.package.environment.stack` returns it."""
+    """The stack on which it failed, as `roost.package.resume.environment.stack` returns it."""
 
     @property
     def location(self) -> str:

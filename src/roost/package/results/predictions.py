@@ -18,7 +18,7 @@ import msgspec
 
 from roost.base import durable
 from roost.base.errors import Refused
-from roost.package import numbered_folders, sessions
+from roost.package import package_name, sessions
 from roost.package.package import PackageFolder
 
 NAME = "predictions"
@@ -62,7 +62,7 @@ def read(folder: Path) -> PredictionMeta | None:
 def read_all(package: PackageFolder) -> list[tuple[int, PredictionMeta]]:
     """Returns number and meta.json of the predictions inside a package, the oldest first."""
     root = package.path / NAME
-    found = [(number, read(root / str(number))) for number in numbered_folders.numbers(root)]
+    found = [(number, read(root / str(number))) for number in package_name.numbers(root)]
     return [(number, meta) for number, meta in found if meta is not None]
 
 
@@ -87,7 +87,7 @@ def commit(staging: Path, root: Path, output: Path | None, *, announce: Callable
             raise output_exists_error(output) from None
         return
     while True:
-        path = root / str(max(numbered_folders.numbers(root), default=0) + 1)
+        path = root / str(max(package_name.numbers(root), default=0) + 1)
         announce(path)
         try:
             durable.commit_folder(staging, path)

@@ -281,7 +281,7 @@ def load_project(
 def project_args(package: PackageFolder) -> dict[str, Any]:
     """Returns the config as the project gets it: a plain dict with the package as ``root_file_path``, an
     absolute ``save_root``, and without roost's own section."""
-    args: dict[str, Any] = json.loads(json.dumps(package.settings()))
+    args: dict[str, Any] = json.loads(json.dumps(package.settings))
     args.pop(SECTION, None)
     folder: Path = package.path.absolute()
     return {**args, "root_file_path": str(folder), "save_root": str(folder.parent)}

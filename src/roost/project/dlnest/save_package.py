@@ -182,7 +182,7 @@ class SavePackage:
 
     def _begin_writing(self, package: PackageFolder) -> None:
         self._end_writing()
-        policy = policy_from_settings(parse_tracks(package.settings()))
+        policy = policy_from_settings(parse_tracks(package.settings))
         self._package = package
         self._writer = PackageWriter(package, part=PROJECT, policy=policy, pickles=Pickles.OWN)
         atexit.register(self._end_writing)

@@ -62,7 +62,7 @@ def load_trained(
         Exception: An error of the project's code.
     """
     chosen, where = choose_device(device), setting_locations(package)
-    settings = parse_dlnest_settings(package.settings(), where=where)
+    settings = parse_dlnest_settings(package.settings, where=where)
     load_classes(package, settings)  # before the state is read, which may have pickled objects of them
     found, state, notes = (None, None, []) if untrained else _read(package, checkpoint, trust=trust)
     project = load_project(package, settings, device=chosen, state=state, analyzing=True)

@@ -30,9 +30,10 @@ from roost.operations.queue.new_tasks import NewTasks
 from roost.operations.queue.submit import SubmitRequest, submit, submit_continue
 from roost.operations.reading.output_reader import tail_offset
 from roost.operations.sessions.session_request import output_size
-from roost.package import environment, session_folder, sessions
+from roost.package import session_folder, sessions
 from roost.package.dlnest.original_package import open_any
 from roost.package.kinds import TaskKind
+from roost.package.resume import environment
 from roost.serve import request_journal
 from roost.serve.http import error_response, form_parameters
 from roost.serve.http.route import RequestParameters, Route, encode_json, execute
@@ -322,7 +323,7 @@ def _read_settings_and_request(
 ) -> tuple[_Answer, _Answer]:
     """Returns both, cached: they do not change during a session."""
     opened = open_any(Path(package))
-    settings = _mask_secrets(opened.settings())
+    settings = _mask_secrets(opened.settings)
     if folder:
         return settings, sessions.load_json(Path(folder) / session_folder.REQUEST) or {}
     found = opened.sessions()

@@ -15,10 +15,10 @@ import torch
 
 from roost.base import durable, state_tree
 from roost.base.errors import TrainingError
-from roost.package import environment
 from roost.package.checkpoints import checkpoint
 from roost.package.checkpoints.checkpoint import Manifest
 from roost.package.results.black_box import BATCH, NOTE, STATE, FailureNote
+from roost.package.resume import environment
 from roost.train.accelerators.registry import accelerator_of
 from roost.train.checkpointing.checkpoints import Stateful
 from roost.train.data.batches import Batches

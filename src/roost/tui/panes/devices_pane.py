@@ -12,10 +12,10 @@ from textual.message import Message
 from textual.strip import Strip
 
 from roost.base.text.byte_sizes import format_memory
-from roost.tui import palette, styled_text
+from roost.tui.drawing import palette, styled_text
+from roost.tui.drawing.spark_line import bar, spark
+from roost.tui.drawing.styled_text import cell
 from roost.tui.panes.line_view import LineView
-from roost.tui.spark_line import bar, spark
-from roost.tui.styled_text import cell
 
 if TYPE_CHECKING:
     from roost.operations.live_lab.lab_state import CardShare, LabCard, LabState
@@ -81,11 +81,11 @@ class DevicesPane(LineView):
         values += [f"{status.power:.0f} W" if status.power is not None else ""]
         right = "  ".join(filter(None, values))
         hot = status.temperature is not None and status.temperature >= _HOT
-        size = max(6, min(2 * _SPARK, width - 8 - _NAME - 6 - len(right) - 4))
+        name_width = _NAME + 6 if width >= 60 else _NAME
+        size = max(6, min(2 * _SPARK, width - 7 - name_width - 6 - len(right) - 1))
         line = spark(card.utilization.values, size, 0.0, 100.0)
         heat = colours.good if (status.utilization or 0) >= 50 else colours.busy
         name = styled_text.escape(status.name.removeprefix("NVIDIA "))
-        name_width = max(8, width - 7 - size - 6 - len(right) - 2) if width < 60 else _NAME + 6
         return Strip([
             cell(f"GPU {status.number}", 6, bold), Segment(" ", text),
             cell(name, name_width, faint),

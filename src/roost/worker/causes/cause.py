@@ -48,7 +48,7 @@ class FailureContext:
     def settings(self) -> Mapping[str, Any]:
         """The settings of roost in effect, as they were written by the user."""
         try:
-            found = PackageFolder(self.package).settings() if self.package else {}
+            found = PackageFolder(self.package).settings if self.package else {}
         except (RoostError, OSError):
             return {}
         if not self.is_dlnest:

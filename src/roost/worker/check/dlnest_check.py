@@ -38,7 +38,7 @@ def check_dlnest(package: PackageFolder, request: Mapping[str, Any], reporter: S
         RoostError: The config or the project is wrong.
         Exception: An error of the project's code.
     """
-    settings = parse_dlnest_settings(package.settings(), where=setting_locations(package))
+    settings = parse_dlnest_settings(package.settings, where=setting_locations(package))
     device = choose_device(str(request["device"]))
     torch_settings.apply(settings, device=device, first=None)
     load_classes(package, settings)

@@ -18,10 +18,10 @@ from roost.base.text.durations import format_duration
 from roost.base.text.terminal_text import escape_control
 from roost.base.traceback_frames import ProjectFiles
 from roost.config.step_modes import STEP_MODES
-from roost.package import environment
 from roost.package.checkpoints import checkpoint
 from roost.package.results import black_box
 from roost.package.results.black_box import BlackBox, DebugTarget, FailureNote
+from roost.package.resume import environment
 from roost.project.contract import move_to_device
 from roost.train.accelerators.registry import accelerator_of
 from roost.train.failures.black_box_recorder import redraw_window

@@ -131,8 +131,8 @@ class _ScratchPackage(PackageFolder):
     def sessions(self) -> list[Session]:
         return self._package.sessions()
 
-    def settings(self, *, until: int | None = None) -> dict[str, Any]:
-        return self._package.settings(until=until)
+    def settings_until(self, session: int | None) -> dict[str, Any]:
+        return self._package.settings_until(session)
 
 
 class _ReadOnlyCheckpoints(Checkpoints):

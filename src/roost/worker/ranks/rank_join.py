@@ -154,7 +154,7 @@ def require_same_run(package: PackageFolder, ranks: Ranks) -> None:
 def _run_fingerprint(package: PackageFolder) -> Mapping[str, str]:
     """Returns the values that must be the same on every rank, as short texts for a message."""
     return {
-        "settings": _digest(repr(package.settings()).encode()),
+        "settings": _digest(repr(package.settings).encode()),
         "code": _digest((package.path / "manifest.json").read_bytes()),
         "checkpoints": ", ".join(map(str, checkpoint.ids(package.checkpoints))) or "none",
         "roost": __version__,

@@ -9,9 +9,9 @@ import pytest
 
 from roost.base.errors import ConfigError, Refused
 from roost.config import layers
-from roost.package import resume_gate
 from roost.package.package_draft import prepare_training
-from roost.package.resume_gate import check
+from roost.package.resume import resume_gate
+from roost.package.resume.resume_gate import check
 from tests.dlnest_project import dlnest_project
 from tests.messages import Messages
 from tests.operations.packages import VALUES, add_checkpoint, package, session

@@ -105,7 +105,7 @@ def check(package: PackageFolder, overrides: Iterable[str]) -> ResumeGate:
         ConfigError: An override is invalid.
         NotFound: The package cannot be read.
     """
-    before, kind = package.settings(), PackageKind.of(package.request)
+    before, kind = package.settings, PackageKind.of(package.request)
     after = with_overrides(package, before, overrides)
     found = nested_values.differences(before, after)
     if not checkpoint.ids(package.checkpoints):  # nothing so far that the rest must match

@@ -13,7 +13,7 @@ import torch
 
 import roost
 from roost.base.errors import Refused
-from roost.package import environment
+from roost.package.resume import environment
 from roost.train.accelerators.registry import accelerator_of
 from tests.messages import Messages
 

@@ -1,0 +1,162 @@
+"""The part of `bench/client.py` with a terminal: when a program paints, how fast a key has its effect, what
+it costs while nothing happens."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import select
+import signal
+import statistics
+import struct
+import sys
+import termios
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+_COLUMNS, _ROWS = 120, 40
+_SELECTED = re.compile(rb"\xe2\x96\x8c(?:[^\n]{0,200}?)([A-Z]_\d+)")
+"""The mark of the selected row, and the label of its task."""
+
+
+class ProgramOnTerminal:
+    """A program on a pseudo-terminal, and when it wrote what."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self.begin = time.perf_counter()
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.environ.update(TERM="xterm-256color", COLORTERM="truecolor", LANG="C.UTF-8")
+            os.environ.pop("NO_COLOR", None)
+            os.execvp(command[0], list(command))
+        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", _ROWS, _COLUMNS, 0, 0))
+        self.output = b""
+
+    def read_until(self, condition: Callable[[bytes], bool], seconds: float) -> float | None:
+        """Reads until a condition holds for the whole output; returns the seconds since the start."""
+        deadline = time.perf_counter() + seconds
+        while time.perf_counter() < deadline:
+            ready, _, _ = select.select([self.fd], [], [], 0.05)
+            if ready:
+                try:
+                    self.output += os.read(self.fd, 1 << 16)
+                except OSError:
+                    return None
+                if condition(self.output):
+                    return time.perf_counter() - self.begin
+        return None
+
+    def press(self, key: bytes) -> float:
+        """Presses a key; returns the time."""
+        at = time.perf_counter()
+        os.write(self.fd, key)
+        return at
+
+    def cpu_seconds(self) -> float:
+        """The CPU time of the program and of the processes below it."""
+        return sum(map(_cpu_seconds, [self.pid, *_children(self.pid)]))
+
+    def close(self) -> None:
+        """Ends the program."""
+        os.kill(self.pid, signal.SIGTERM)
+        self.read_until(lambda _: False, 0.5)
+        os.waitpid(self.pid, 0)
+        os.close(self.fd)
+
+
+def _children(pid: int) -> list[int]:
+    found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [one for child in map(int, found) for one in (child, *_children(child))]
+
+
+def _cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def measure_start(times: int) -> None:
+    """Prints when the client paints: its frame, its views, the tasks."""
+    found: dict[str, list[float]] = {"first paint": [], "views and keys": [], "tasks": []}
+    for _ in range(times):
+        program = ProgramOnTerminal([sys.executable, "-m", "roost", "client"])
+        conditions = (lambda out: b"connecting" in out, lambda out: b"F4 Tasks" in out, _SELECTED.search)
+        for name, condition in zip(found, conditions, strict=True):
+            if (
+                seconds := program.read_until(lambda out, condition=condition: bool(condition(out)), 20)
+            ) is not None:
+                found[name].append(seconds)
+        program.close()
+    texts = [f"{name} {statistics.median(one) * 1e3:.0f} ms" for name, one in found.items() if one]
+    print(f"start to {', '.join(texts)} (median of {times})")
+
+
+def measure_keys(times: int) -> None:
+    """Prints how long a key takes to its effect on the screen, while tasks change."""
+    program = ProgramOnTerminal([sys.executable, "-m", "roost", "client"])
+    program.read_until(lambda out: bool(_SELECTED.search(out)), 20)
+    program.read_until(lambda _: False, 2.0)
+    seconds = []
+    for number in range(times):
+        before = _SELECTED.findall(program.output)[-1]
+        program.output = b""
+        at = program.press(b"j")
+        if (
+            program.read_until(
+                lambda out, before=before: any(one != before for one in _SELECTED.findall(out)), 5
+            )
+            is None
+        ):
+            continue
+        seconds.append(time.perf_counter() - at)
+        program.read_until(lambda _: False, 0.03 + 0.01 * (number % 5))
+    if seconds:
+        seconds.sort()
+        worst = seconds[int(0.95 * len(seconds))]
+        print(
+            f"key to paint: median {statistics.median(seconds) * 1e3:.1f} ms, "
+            f"95 % within {worst * 1e3:.1f} ms"
+        )
+    program.close()
+
+
+def measure_cpu(seconds: float, what: str) -> None:
+    """Prints what the client costs while nobody touches it."""
+    program = ProgramOnTerminal([sys.executable, "-m", "roost", "client"])
+    program.read_until(lambda out: b"F4 Tasks" in out, 20)
+    program.read_until(lambda _: False, 8.0)
+    begin, cpu_begin, bytes_begin = time.perf_counter(), program.cpu_seconds(), len(program.output)
+    program.read_until(lambda _: False, seconds)
+    wall = time.perf_counter() - begin
+    share = (program.cpu_seconds() - cpu_begin) / wall
+    print(
+        f"CPU with {what}: {share:.2%} of a core; "
+        f"{(len(program.output) - bytes_begin) / wall / 1e3:.1f} kB/s painted"
+    )
+    program.close()
+
+
+def measure_peer(command: Sequence[str], times: int) -> None:
+    """Prints when another program paints, and its CPU time afterwards."""
+    firsts = []
+    for _ in range(times):
+        program = ProgramOnTerminal(command)
+        if (first := program.read_until(lambda out: len(out) > 500, 20)) is not None:
+            firsts.append(first)
+        program.close()
+    if not firsts:
+        print(f"{command[0]}: painted nothing")
+        return
+    program = ProgramOnTerminal(command)
+    program.read_until(lambda _: False, 5.0)
+    begin, cpu_begin = time.perf_counter(), program.cpu_seconds()
+    program.read_until(lambda _: False, 10.0)
+    share = (program.cpu_seconds() - cpu_begin) / (time.perf_counter() - begin)
+    program.close()
+    name = Path(command[0]).name
+    print(
+        f"{name}: start to first paint {statistics.median(firsts) * 1e3:.0f} ms, "
+        f"CPU afterwards {share:.2%} of a core"
+    )
