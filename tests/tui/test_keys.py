@@ -86,6 +86,9 @@ def test_a_filter_that_is_wrong_leaves_the_list_and_says_why() -> None:
             assert len(app_of(pilot).view.entries) == whole
             assert "running" in app_of(pilot).message  # the nearest state
             assert app_of(pilot).message.split(":")[0] in screen_text(pilot)
+            assert "not applied: /state:runing" in str(app_of(pilot).tasks.border_title)
+            await press(pilot, "escape")
+            assert "not applied" not in str(app_of(pilot).tasks.border_title)
 
     drive(body)
 
@@ -97,6 +100,12 @@ def test_a_sweep_unfolds_and_folds() -> None:
             assert app.view.select(next(entry.id for entry in app.view.entries if entry.sweep))
             await press(pilot, "enter")
             assert [entry.is_member for entry in app.view.entries].count(True) == 8
+            text = screen_text(pilot)
+            assert "8×" in text  # also where states are one sign
+            assert all(
+                f"  lr-{rate} " in text for rate in ("1e-1", "3e-2", "1e-4")
+            )  # without the sweep's name
+            assert "A_14" in text and "zers/3" not in text  # without the folder of its session
             await press(pilot, "j", "enter")
             assert app.focused is app.run_pane  # a member is a run
             app.tasks.focus()
@@ -322,6 +331,46 @@ def test_a_search_in_an_output() -> None:
             assert "line 700 NEEDLE" in screen_text(pilot)
             await press(pilot, "slash", "ctrl+u", *"nowhere", "enter")
             assert "no line has" in app.message
+
+    drive(body)
+
+
+@pytest.mark.parametrize("back", [("k", "j"), ("pageup", "pagedown"), ("g", "G")])
+def test_long_lines_are_read_to_their_ends_and_scrolled(back: tuple[str, str]) -> None:
+    up, down = back
+
+    async def body() -> None:
+        async with client_on(small_lab(), (80, 24)) as pilot:
+            server = app_of(pilot).server
+            server.write_lines([f"begin-{number} {'x' * 250} end-{number}" for number in range(12)])
+            await press(pilot, "f2")
+            assert "end-11" in screen_text(pilot) and server.is_following
+            await press(pilot, up)
+            await press(pilot, up)
+            assert not server.is_following and "end-11" not in screen_text(pilot)
+            first = server.top
+            assert f"begin-{first} " in screen_text(pilot) and f"end-{first}" in screen_text(pilot)
+            server.write_lines(["one more"])
+            await pilot.pause()
+            assert server.top == first
+            for _ in range(5):
+                await press(pilot, down)
+            assert server.is_following and "one more" in screen_text(pilot)
+
+    drive(body)
+
+
+def test_a_search_shows_a_hit_among_long_lines() -> None:
+    async def body() -> None:
+        async with client_on(small_lab(), (80, 24)) as pilot:
+            server = app_of(pilot).server
+            server.write_lines(
+                [f"{number} {'x' * 400} {'NEEDLE' * (number % 8 == 0)}!{number}" for number in range(40)]
+            )
+            await press(pilot, "f2", "slash", *"needle", "enter")
+            for number in (32, 24, 16, 8, 0):
+                assert f"NEEDLE!{number}" in screen_text(pilot).replace(" │\n│ ", "")
+                await press(pilot, "n")
 
     drive(body)
 

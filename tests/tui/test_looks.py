@@ -13,11 +13,18 @@ from rich.cells import cell_len
 from rich.style import Style
 
 from roost.base.errors import RoostError
+from roost.operations.live_lab.lab_state import LabState
 from roost.tui import ascii_filter, curve_panel, first_frame, layout, palette, pictures, styled_text
+from roost.tui.app import RoostClient
 from roost.tui.curve_panel import CurvePanel, PanelCurve
+from roost.tui.panes.devices_pane import DevicesPane
+from roost.tui.panes.tasks_pane import TasksPane
 from roost.tui.queue_cells import format_value, short_duration
 from roost.tui.run_tabs import run_data, system_tab
 from roost.tui.spark_line import bar, spark
+from roost.tui.view_state import ViewState
+from tests.tui import generated_lab
+from tests.tui.driving import client_on, drive, screen_text
 
 
 @pytest.mark.parametrize(
@@ -115,6 +122,42 @@ def test_a_panel_has_its_size(unicode: bool, y: list[float], logarithmic: bool) 
     found = curve_panel.draw(panel, 40, 9, palette.DARK, unicode=unicode, logarithmic=logarithmic)
     assert len(found) == 9
     assert all(one.cell_length <= 41 for one in found)
+
+
+def test_a_single_point_is_a_dash() -> None:
+    panel = CurvePanel("test", [PanelCurve("test", [100.0], [0.5], 0)])
+    found = curve_panel.draw(panel, 40, 9, palette.DARK, unicode=True, logarithmic=False)
+    dots = sum(ord(one) - 0x2800 > 0 for line in found for one in line.text if 0x2800 <= ord(one) < 0x2900)
+    assert dots >= 2
+
+
+@pytest.mark.parametrize("width", [56, 60, 76, 120])
+def test_the_line_of_the_host_fits(width: int) -> None:
+    lab = LabState()
+    lab.apply_all(generated_lab.small_lab())
+    pane = DevicesPane()
+    pane.show(lab)
+    assert pane.line(pane.count() - 1, width).cell_length <= width
+
+
+def test_the_keys_of_the_last_line_are_whole() -> None:
+    async def body() -> None:
+        async with client_on(generated_lab.small_lab(), (90, 24)) as pilot:
+            first, *_, last = screen_text(pilot).splitlines()
+            assert last.endswith("c compare  l log")
+            assert (
+                "94%" not in first and "96%" not in first and first.endswith("2 failed")
+            )  # more than the cards, which have a view
+            assert isinstance(pilot.app, RoostClient)
+            pilot.app.say("a long message " * 10)
+            await pilot.pause()
+            assert screen_text(pilot).rstrip().endswith("…")
+
+    drive(body)
+
+
+def test_nothing_is_said_about_tasks_before_the_lab_is_known() -> None:
+    assert TasksPane(ViewState()).empty_text() == ""
 
 
 @pytest.mark.parametrize(
