@@ -7,8 +7,8 @@ observer: milliseconds for the first poll of `LabObserver` (everything) and for 
     per second at ten polls a second; and what a subscriber spends on the changes: decoding and applying them.
 stream: the same lab behind a real server: the time until a subscriber has the whole state, its CPU time per
     second while it does nothing but follow, and that of the server with none, one and ten subscribers.
-terminal: `roost client` on a pseudo-terminal of 120x40: from its start to the first paint, to its views, to the
-    tasks; from a key to its effect while all these tasks change; its CPU time with them, and with an idle lab.
+terminal: `roost client` on a pseudo-terminal of 120x40: from its start to the first paint, to its views, to
+    the tasks; from a key to its effect while all these tasks change; its CPU time, also with an idle lab.
     `--peer COMMAND ...`, last: another program's first paint, and its CPU time afterwards.
 """
 

@@ -1,5 +1,5 @@
-"""The part of `bench/client.py` that looks at a terminal: when a program paints, how fast a key has its effect,
-what it costs while nothing happens."""
+"""The part of `bench/client.py` with a terminal: when a program paints, how fast a key has its effect, what
+it costs while nothing happens."""
 
 from __future__ import annotations
 
@@ -116,7 +116,8 @@ def measure_keys(times: int) -> None:
         seconds.sort()
         worst = seconds[int(0.95 * len(seconds))]
         print(
-            f"key to paint: median {statistics.median(seconds) * 1e3:.1f} ms, 95 % within {worst * 1e3:.1f} ms"
+            f"key to paint: median {statistics.median(seconds) * 1e3:.1f} ms, "
+            f"95 % within {worst * 1e3:.1f} ms"
         )
     program.close()
 
@@ -131,7 +132,8 @@ def measure_cpu(seconds: float, what: str) -> None:
     wall = time.perf_counter() - begin
     share = (program.cpu_seconds() - cpu_begin) / wall
     print(
-        f"CPU with {what}: {share:.2%} of a core; {(len(program.output) - bytes_begin) / wall / 1e3:.1f} kB/s painted"
+        f"CPU with {what}: {share:.2%} of a core; "
+        f"{(len(program.output) - bytes_begin) / wall / 1e3:.1f} kB/s painted"
     )
     program.close()
 
@@ -155,5 +157,6 @@ def measure_peer(command: Sequence[str], times: int) -> None:
     program.close()
     name = Path(command[0]).name
     print(
-        f"{name}: start to first paint {statistics.median(firsts) * 1e3:.0f} ms, CPU afterwards {share:.2%} of a core"
+        f"{name}: start to first paint {statistics.median(firsts) * 1e3:.0f} ms, "
+        f"CPU afterwards {share:.2%} of a core"
     )

@@ -30,6 +30,7 @@ from roost.shell.verbs import VERBS, parse
 from roost.train.optim.optimizer_config import build_optimizers, describe_optimizers
 from roost.worker.results.prediction_writer import PredictionWriter
 from tests.project.trained import trained
+from tests.worker.analyzer.analyzers import started as started_analyzer
 
 ROOT = Path(__file__).parents[1]
 PAGES = {
@@ -368,12 +369,13 @@ def test_the_first_project_computes() -> None:
 
 WITHOUT_JSON = {
     **dict.fromkeys(
-        ("new", "continue", "join", "fork", "rerun", "debug", "lease", "tensorboard"), "does something"
+        ("new", "convert", "continue", "join", "fork", "rerun", "debug", "lease", "tensorboard"),
+        "does something",
     ),
     **dict.fromkeys(("stop", "kill", "hold", "release", "priority", "drain"), "an order"),
     **dict.fromkeys(("star", "unstar", "rm", "gc", "prune"), "does something; `du --json` has the sizes"),
     **dict.fromkeys(("tag", "note"), "an order; `ls --json` has the labels"),
-    **dict.fromkeys(("simple", "local"), "for people; the Python client is for programs"),
+    **dict.fromkeys(("simple", "local", "client"), "for people; the Python client is for programs"),
     "attach": "a terminal's view of what `logs` and `show` read",
     "logs": "prints the bytes as they are",
     "run": "does something; --json belongs to --explain",
@@ -439,8 +441,16 @@ def test_the_predictions_are_made(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["logits.npy", "predictions.jsonl", "rows.txt"]
 
 
+def test_the_script_of_an_analyzer_runs_twice(tmp_path: Path) -> None:
+    (source,) = (block for block in blocks("python") if "AnalyzeScripts/errors.py" in block)
+    with started_analyzer(trained(tmp_path)) as analyzer:
+        for _ in range(2):
+            found, value = analyzer.run(source)
+            assert found.state == "succeeded" and len(value["worst"]) == 3, analyzer.text()
+
+
 def test_the_analysis_runs(tmp_path: Path) -> None:
     made = trained(tmp_path)
-    found = roost.analyze(made.path, run_block("def experience")["experience"], device="cpu")
+    found = roost.analyze(made.path, run_block("AnalyzeScripts/spread.py")["experience"], device="cpu")
     assert found.keys() == {"median", "step"} and found["step"] == made.store().lineage()[-1].step
     assert (made.path / "analysis" / "1" / "losses.json").exists()

@@ -528,6 +528,7 @@ RUNS_DATA = {"eval", "exec", "os.system", "os.popen", "yaml.load", "yaml.load_al
 MAY_PICKLE = {"train/data/workers": "between a process and the workers that it forked"}
 MAY_UNPICKLE = {
     "package/checkpoints/pickled_values.py": "what a project of DLNest saves, signed or trusted by the user",
+    "worker/results/convert_weights.py": "weights of another trainer, which the user trusts",
     "package/dlnest/original_checkpoint.py": "what DLNest saved, of which only plain data is built",
 }
 PICKLES = {"pickle", "cPickle", "dill", "cloudpickle", "shelve", "marshal", "joblib"}

@@ -112,6 +112,17 @@ def test_the_order_of_the_samples_and_what_is_inexact(tmp_path: Path) -> None:
     assert "order of the training samples: x1 (A, B), x2 (C)" in text([run.path for run in runs])
 
 
+@pytest.mark.parametrize("count", [2, 6])
+def test_a_package_that_was_not_installed(tmp_path: Path, count: int) -> None:
+    runs = []
+    for number in range(count):
+        packages = {"numpy": "2.1", **({} if number else {"x": "1.5"})}
+        environment = {**ENVIRONMENT, "packages": packages}
+        runs.append(make(tmp_path / "runs", f"r{number}", environment=environment).path)
+    line = next(line for line in text(runs).splitlines() if "package x" in line)
+    assert "1.5" in line and "not installed" in line and "unknown" not in line
+
+
 @pytest.mark.parametrize("count", [6, 40])
 def test_many_runs_are_lines(tmp_path: Path, count: int) -> None:
     runs = []

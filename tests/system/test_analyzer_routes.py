@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from roost.api.client import AsyncClient, Client
 from roost.base.errors import NotFound, Refused, RoostError, UsageError
+from roost.operations.analyzers.script_call import ScriptCall
 from roost.package.package import PackageFolder
 from roost.serve.routes.served_packages import run_id
 from tests.project.trained import trained
@@ -166,6 +168,36 @@ def test_the_async_client(server: AnalyzerServer, task: str) -> None:
 
     with server.lab.here():
         assert "look" in "".join(asyncio.run(use()))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+def test_no_call_is_lost_while_server_and_daemon_are_killed_50_times(
+    client: Client, server: AnalyzerServer
+) -> None:
+    source = "import time\ndef experience(self):\n    for line in range(50):\n        print('line', line)\n"
+    (server.scripts / "short.py").write_text(
+        source + "        time.sleep(0.002)\n    return self.package.path.name\n"
+    )
+    tasks = [client.analyze(run_id(server.run.path), gpus=0).queued[0].label for _ in range(3)]
+    draw, calls = random.Random(0), list[tuple[str, ScriptCall]]()
+    for _ in range(50):
+        for task in tasks:
+            calls.append((task, client.run_script(task, "short")))
+        if draw.random() < 0.5:
+            server.kill()
+            server.start()
+        else:
+            with server.lab.here():
+                server.lab.kill_daemon()
+                server.lab.start()
+    for task, call in calls:
+        assert ended(client, task, call.analysis).state == "succeeded"
+        output = (Path(call.folder) / "_output.txt").read_text()
+        assert output == "".join(f"line {line}\n" for line in range(50))
+    for task in tasks:
+        assert len([row for row in client.list_calls(task) if row.state == "succeeded"]) == 50
+        client.stop(task)
 
 
 def test_a_stop_ends_the_stream(client: Client, task: str) -> None:

@@ -50,7 +50,6 @@ EXISTS: dict[tuple[str, str], Callable[[], bool]] = {
     ("from-speechain.md", "shared_args"): has_grids,
     ("from-speechain.md", "exclu_args"): has_grids,
     ("server.md", "roost fork"): lambda: has_route("fork"),
-    ("server.md", "roost predict"): lambda: has_route("predict"),
 }
 """Whether what a row calls missing exists, by the page and the first name of the row."""
 

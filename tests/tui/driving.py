@@ -11,9 +11,8 @@ from textual.pilot import Pilot
 
 from roost.operations.live_lab.lab_change import LabChange
 from roost.operations.live_lab.lab_state import LabState
-from roost.tui import palette
-from roost.tui.app import RoostClient
-from tests.tui import generated_lab
+from roost.tui.client_app import RoostClient
+from roost.tui.drawing import palette
 
 SIZES = ((80, 24), (120, 40), (200, 60))
 
@@ -54,6 +53,12 @@ async def press(pilot: Pilot[int], *keys: str) -> None:
     await settle(pilot)
 
 
+def app_of(pilot: Pilot[int]) -> RoostClient:
+    """The client."""
+    assert isinstance(pilot.app, RoostClient)
+    return pilot.app
+
+
 def screen_text(pilot: Pilot[int]) -> str:
     """What is on the screen, as lines without blanks at their ends."""
     strips = pilot.app.screen._compositor.render_strips()
@@ -67,6 +72,3 @@ def drive(body: Callable[[], Awaitable[None]]) -> None:
 
 def _no_connection() -> Any:
     raise AssertionError("this test carries out no verb")
-
-
-NOW = generated_lab.NOW

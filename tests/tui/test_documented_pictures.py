@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from roost.tui.app import RoostClient
+from roost.tui.client_app import RoostClient
 from tests.tui.driving import client_on, drive, press, settle
 from tests.tui.generated_lab import small_lab
 

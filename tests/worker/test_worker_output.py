@@ -47,3 +47,63 @@ def test_what_is_printed_comes_at_once_and_in_order() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     assert (done.returncode, done.stdout) == (0, b"a\\ud800\nb\nccde\n")
+
+
+BURST = """
+import os, subprocess, sys, threading, time
+from roost.worker import worker_output
+worker_output.tolerate_full_disk()
+buffer = worker_output.BurstBuffer()
+with buffer:
+    for number in range(2000):
+        print("out", number)
+        print("err", number, file=sys.stderr)
+    print("before the fork")
+    if os.fork() == 0:
+        print("child")
+        os._exit(0)
+    os.wait()
+    print("shown soon")
+    seen = threading.Event()
+    while "shown soon" not in open(sys.argv[1]).read():
+        time.sleep(0.001)
+    print("closed", end="")
+    sys.stdout.close()
+with buffer:
+    print(" and open again")
+print("unbuffered")
+os._exit(0)
+"""
+
+
+def test_a_burst_keeps_its_order_and_loses_nothing(tmp_path: Path) -> None:
+    output = tmp_path / "output"
+    with output.open("wb") as to:
+        subprocess.run([sys.executable, "-c", BURST, output], stdout=to, stderr=to, check=True, timeout=60)
+    expected = [f"{kind} {number}" for number in range(2000) for kind in ("out", "err")]
+    expected += ["before the fork", "child", "shown soon", "closed and open again", "unbuffered"]
+    assert output.read_text().splitlines() == expected
+
+
+LATE = """
+import os, sys, threading
+from roost.worker import worker_output
+worker_output.tolerate_full_disk()
+buffer, write, begun = worker_output.BurstBuffer(), os.write, threading.Event()
+def slow(fd, data):
+    if threading.current_thread().name == "flush-output":
+        begun.set()
+        threading.Event().wait(0.5)
+    return write(fd, data)
+os.write = slow
+with buffer:
+    print("line")
+    begun.wait()
+os._exit(0 if os.fstat(1).st_size == 5 else 3)
+"""
+
+
+def test_all_is_written_at_the_end_of_a_burst(tmp_path: Path) -> None:
+    """Also what the thread has begun to write."""
+    with (tmp_path / "output").open("wb") as to:
+        assert subprocess.run([sys.executable, "-c", LATE], stdout=to, timeout=60).returncode == 0

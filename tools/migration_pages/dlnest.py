@@ -10,12 +10,13 @@ import msgspec
 
 from roost.config.dlnest import child_files, dlnest_settings
 from roost.config.dlnest.bundled_plugins import BUNDLED_PLUGINS
+from roost.config.other_tools.option_tables.option_table import Group, Option
 from roost.project.dlnest.classes.dataset_base import DatasetBase
 from roost.project.dlnest.classes.life_cycle import LifeCycleBase
 from roost.project.dlnest.classes.project_object import ProjectObject
 from roost.project.dlnest.classes.torch_runner import RunnerBaseTorch
 from roost.serve.routes.dlnest_routes import ROUTES
-from tools.migration_pages.page import Group, Option, Page
+from tools.migration_pages.page import Page
 
 _TEXT = """For users of DLNest 0.3: a project of its contract trains here as it is, with `root_config.json`,
 Runner, Dataset, LifeCycle, plugins and analysis scripts. This page has its keys, methods, verbs and routes,

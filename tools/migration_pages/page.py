@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from roost.config import settings
+from roost.config.other_tools.option_tables.option_table import Group
 from tools import settings_page
 
 _HEAD = ("there", "default there", "here", "values", "default here", "what it is")
@@ -25,28 +26,6 @@ SAMPLE: dict[str, Any] = {
     "mirrors": {"tensorboard": {}},
 }
 """A config with every section that a page mentions."""
-
-
-class Option(NamedTuple):
-    """One option of the other trainer and its equivalent."""
-
-    name: str
-    default: str
-    keys: Sequence[str] = ()
-    """Settings; ``NAME`` and ``N`` are a name of yours and a number of a list."""
-    commands: Sequence[str] = ()
-    """Equivalent commands."""
-    note: str = ""
-    """A remark that the setting's help does not contain, or the only text of an option without equivalent."""
-
-
-class Group(NamedTuple):
-    """Options that belong together."""
-
-    heading: str
-    options: Sequence[Option]
-    nothing_here: str = "–"
-    """Shown for an option without a setting or a command."""
 
 
 class Page(NamedTuple):

@@ -67,12 +67,18 @@ class ConfigFile:
         return None
 
 
-def read_config_file(path: Path, *, display_name: str = "") -> ConfigFile:
+ScalarTags = Mapping[str, Callable[[str], Any]]
+"""Further tags of single values, such as ``!ref``, each with the function that makes a value of the text."""
+
+
+def read_config_file(path: Path, *, display_name: str = "", tags: ScalarTags | None = None) -> ConfigFile:
     """Reads a ``.json``, ``.yaml`` or ``.yml`` file whose top level is a mapping.
 
     Args:
         path: The file.
         display_name: The name of the file in messages; the file's name without folders if empty.
+        tags: Further tags that a YAML file may have. On a list such a tag is without effect, and so is
+            ``!!python/tuple``.
 
     Raises:
         NotFound: There is no such file.
@@ -90,7 +96,8 @@ def read_config_file(path: Path, *, display_name: str = "") -> ConfigFile:
     def location(line: int) -> Location:
         return Location(path, line, display_name)
 
-    values, lines = reader(_read_text(path, display_name), location)
+    text = _read_text(path, display_name)
+    values, lines = reader(text, location, tags)
     if not isinstance(values, dict):
         kind = "a list" if isinstance(values, list) else "one value"
         problem = "is empty" if values is None else f"has {kind} at its top level, and no settings by name"
@@ -183,6 +190,7 @@ _CORE: dict[str, tuple[re.Pattern[str], Callable[[str], Any]]] = {
 """The resolver table: the first pattern that matches the whole of a plain text gives its type."""
 
 _TAG = "tag:yaml.org,2002:"
+_TUPLE = _TAG + "python/tuple"
 
 
 def _plain_value(text: str, where: object) -> Any:
@@ -212,7 +220,7 @@ def _tag_error(tag: str, where: object) -> ConfigError:
     return ConfigError(
         f"the tag {tag.replace(_TAG, '!!')} is not accepted",
         where=where,
-        fix="write `${a.b}` for `!ref <a.b>`; docs/from-speechain.md compares the keys of SpeeChain"
+        fix="write `${a.b}` for `!ref <a.b>`; `roost convert speechain FILE` converts configs of SpeeChain"
         if tag == "!ref"
         else "remove the tag; to build an object, name it under `class:`",
     )
@@ -228,8 +236,10 @@ class _Node(NamedTuple):
     height: int = 0
 
 
-def _read_yaml(text: str, location: Callable[[int], object]) -> tuple[Any, dict[tuple[str, ...], int]]:
-    composer = _Composer(text, location)
+def _read_yaml(
+    text: str, location: Callable[[int], object], tags: ScalarTags | None = None
+) -> tuple[Any, dict[tuple[str, ...], int]]:
+    composer = _Composer(text, location, tags)
     try:
         return composer.document(), composer.lines
     except yaml.MarkedYAMLError as error:
@@ -251,6 +261,7 @@ class _Composer:
 
     text: str
     location: Callable[[int], object]
+    tags: ScalarTags | None = None
     lines: dict[tuple[str, ...], int] = field(default_factory=dict)
     anchors: dict[str, _Node] = field(default_factory=dict)
 
@@ -276,7 +287,7 @@ class _Composer:
             node = self._alias(event)
         elif isinstance(event, yaml.ScalarEvent):
             node = _Node(self._scalar(event))
-        elif event.tag not in (None, "!", _TAG + ("map" if is_mapping else "seq")):
+        elif not self._is_plain(event.tag, is_mapping):
             raise _tag_error(event.tag, self._at(event))
         elif len(path) >= MAX_DEPTH:
             node = _Node(None, height=1)
@@ -286,6 +297,12 @@ class _Composer:
         if not isinstance(event, yaml.AliasEvent) and event.anchor:
             self.anchors[event.anchor] = node
         return node
+
+    def _is_plain(self, tag: str | None, is_mapping: bool) -> bool:
+        """Whether the tag of a mapping or list has no effect."""
+        if tag in (None, "!", _TAG + ("map" if is_mapping else "seq")):
+            return True
+        return self.tags is not None and not is_mapping and (tag in self.tags or tag == _TUPLE)
 
     def _check(self, node: _Node, path: tuple[str, ...], event: Any) -> None:
         if len(path) + node.height > MAX_DEPTH:
@@ -305,11 +322,20 @@ class _Composer:
         return self.anchors[event.anchor]
 
     def _scalar(self, event: Any) -> Any:
+        if self.tags is not None and event.tag in self.tags:
+            return self._own_value(event)
         if event.tag not in (None, "!"):
             return _tagged_value(event.tag, event.value, self._at(event))
         if event.tag == "!" or not event.implicit[0]:
             return event.value
         return _plain_value(event.value, self._at(event))
+
+    def _own_value(self, event: Any) -> Any:
+        assert self.tags is not None
+        try:
+            return self.tags[event.tag](event.value)
+        except ConfigError as error:
+            raise ConfigError(error.detail, where=self._at(event), fix=error.fix) from None
 
     def _sequence(self, path: tuple[str, ...]) -> _Node:
         nodes: list[_Node] = []
@@ -370,7 +396,9 @@ def _duplicate_key_error(key: str, first: object, second: object) -> ConfigError
 # --- JSON ---------------------------------------------------------------------------------------------
 
 
-def _read_json(text: str, location: Callable[[int], object]) -> tuple[Any, dict[tuple[str, ...], int]]:
+def _read_json(
+    text: str, location: Callable[[int], object], tags: ScalarTags | None = None
+) -> tuple[Any, dict[tuple[str, ...], int]]:
     scanner = _JsonScanner(text, location)
     try:
         # The standard module decides what is JSON; the scanner may then assume that the text is well-formed.

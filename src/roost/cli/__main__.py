@@ -27,6 +27,7 @@ from roost.supervisor.notices import run_notice_list
 COMMAND_GROUPS = {
     "Start a project": {
         "new": "Create a project from a template.",
+        "convert": "Convert a config of SpeeChain or CornerNet.",
         "check": "Test all parts of a run in seconds.",
     },
     "Train": {

@@ -21,6 +21,7 @@ from roost.display import table, terminal
 from roost.display.table import Narrowing, TableColumn
 from roost.operations.comparing.comparison import (
     CodeComparison,
+    EnvironmentDifference,
     FileChange,
     MetricComparison,
     PackageComparison,
@@ -385,9 +386,13 @@ class _View:
     def _environment(self) -> _Section:
         found = self._compared.environment
         if not self._has_columns:
-            return _Section("environment", [self._grouped(one.name, one.values) for one in found])
+            return _Section(
+                "environment", [self._grouped(one.name, _environment_values(one)) for one in found]
+            )
         most = self._cell_width(max((len(one.name) for one in found), default=0))
-        rows = [[one.name, *(_shorten(value or "", most) for value in one.values)] for one in found]
+        rows = [
+            [one.name, *(_shorten(value or "", most) for value in _environment_values(one))] for one in found
+        ]
         return _Section("environment", header=["NAME", *self._names], rows=self._cells(rows))
 
     def _grouped(self, name: str, values: Sequence[str | None]) -> str:
@@ -480,6 +485,10 @@ def _change(metric: MetricComparison) -> tuple[str, str]:
         return "", ""
     change = second - first
     return f"{change:+.4g}", f"{100 * change / abs(first):+.2f}%" if first and change == change else ""
+
+
+def _environment_values(one: EnvironmentDifference) -> list[str | None]:
+    return ["not installed" if at in one.not_installed else value for at, value in enumerate(one.values)]
 
 
 def _line_counts(one: FileChange) -> str:

@@ -2,6 +2,7 @@
 ...) call them and have no logic of their own.
 
 lifecycle: to create, run, continue, fork, stop and debug packages
+converting: to convert the configs of other trainers
 sessions: how operations start sessions and workers, and follow them
 queue: to submit tasks, list them, explain them and change them
 live_lab: the live state of the lab, as changes and as a view-model
@@ -15,6 +16,7 @@ curves: to read and export records
 plots: pictures of records and settings
 analyzers: to start analyzers and run scripts in them
 models: to use the trained weights: analysis, prediction, export
+analyzers: to start analyzers and run scripts in them
 simulation: to replay the queue on a virtual clock
 work_progress: progress of work on many things, for who shows it
 resolve: the package or tasks that a user names

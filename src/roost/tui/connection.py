@@ -23,7 +23,7 @@ _LATE_MODULES = ("roost.operations.live_lab.lab_state", "roost.api.client")
 
 
 class LabListener(Protocol):
-    """What is told about the lab, in the event loop."""
+    """A listener of the stream. Its methods are called in the event loop."""
 
     def connected(self, client: AsyncClient, lab: LabState) -> None:
         """The modules are imported, and the client exists. Once."""
@@ -40,7 +40,7 @@ class LabLink:
 
     Args:
         url: As `roost.api.client.Client`; None: the server of this user.
-        listener: What is told.
+        listener: The listener.
 
     Attributes:
         state: Whether the stream runs.

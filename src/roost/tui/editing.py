@@ -1,5 +1,7 @@
 """Edits in $EDITOR: the note of the selected run, or the script that the watched analyzer ran last."""
 
+# Not durable: a note while it is edited; the server stores what becomes of it
+
 from __future__ import annotations
 
 import os
@@ -17,7 +19,7 @@ from roost.tui.view_state import label
 if TYPE_CHECKING:
     from roost.operations.live_lab.lab_state import LabTask
     from roost.shell.lab_connection import LabConnection
-    from roost.tui.app import RoostClient
+    from roost.tui.client_app import RoostClient
 
 
 def begin(app: RoostClient) -> None:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 
 MIN_COLUMNS, MIN_ROWS = 60, 16
-"""A smaller terminal is told so."""
+"""On a smaller terminal the client says that it needs so many."""
 
 
 def paint(title: str, size: tuple[int, int], *, unicode: bool, colours: bool) -> str:

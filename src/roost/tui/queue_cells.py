@@ -10,10 +10,10 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
 
-from roost.tui import palette, styled_text
-from roost.tui.palette import Palette
-from roost.tui.spark_line import bar, spark
-from roost.tui.styled_text import cell
+from roost.tui.drawing import palette, styled_text
+from roost.tui.drawing.palette import Palette
+from roost.tui.drawing.spark_line import bar, spark
+from roost.tui.drawing.styled_text import cell
 from roost.tui.view_state import ListEntry, ViewState, label
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from textual.strip import Strip
 
 from roost.base.errors import NotFound, RoostError
 from roost.tui.connection import LabLink
+from roost.tui.drawing.styled_text import escape
 from roost.tui.panes.run_pane import RunPane
 from roost.tui.run_tabs import curves_tab, pictures_tab, run_data, settings_tab, system_tab, why_tab
 from roost.tui.run_tabs.run_data import Curve, PictureFile
-from roost.tui.styled_text import escape
 from roost.tui.view_state import ViewState, label
 
 if TYPE_CHECKING:

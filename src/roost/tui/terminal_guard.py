@@ -50,13 +50,15 @@ def run_guarded(body: Callable[[], int]) -> int:
     sys.stderr.flush()
     reading, writing = os.pipe()
     parent = os.getpid()
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)  # until they are handled
     child = os.fork()
     if child == 0:
         os.close(reading)
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         os._exit(_run_child(body, writing, parent))
     os.close(writing)
     try:
-        status = _wait(child)
+        status = _wait(child, blocked)
     finally:
         _restore(fd, attributes)
     with os.fdopen(reading, "rb") as pipe:
@@ -103,8 +105,16 @@ def _raise(message: str, code: int) -> None:
     raise error
 
 
-def _wait(child: int) -> int:
-    """Waits for the child, passes signals on, and stops with it. Returns its status."""
+def _wait(child: int, blocked: set[signal.Signals] | set[int]) -> int:
+    """Waits for the child, passes signals on, and stops with it.
+
+    Args:
+        child: Its pid.
+        blocked: The signals that are blocked as soon as the others are handled.
+
+    Returns:
+        Its status.
+    """
     is_asked = False
 
     def forward(number: int, _: FrameType | None) -> None:
@@ -122,6 +132,7 @@ def _wait(child: int) -> int:
     before = {number: signal.signal(number, forward) for number in _FORWARDED}
     before |= {signal.SIGALRM: signal.signal(signal.SIGALRM, kill)}
     before |= {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGQUIT)}
+    signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
     try:
         while True:
             _, status = os.waitpid(child, os.WUNTRACED)

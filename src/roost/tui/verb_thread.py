@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class VerbListener(NamedTuple):
-    """What is called in the thread while lines are carried out."""
+    """The callbacks of `VerbThread`, which it calls in its thread."""
 
     wrote: Callable[[str], None]
     """A piece of output."""
@@ -30,7 +30,7 @@ class VerbThread:
 
     Args:
         connect: Returns the connection; called in the thread.
-        listener: What is told.
+        listener: The callbacks.
         is_read_only: Whether verbs that change something are refused.
     """
 

@@ -110,7 +110,8 @@ class BurstBuffer:
     ) -> None:
         self._work.clear()
         self.claim()
-        self.stream.reconfigure(write_through=True)  # which flushes
+        with self._order:  # the thread may have taken the last lines, and not written them yet
+            self.stream.reconfigure(write_through=True)  # which flushes
 
     def _flush_often(self) -> None:
         while self._work.wait():

@@ -9,6 +9,7 @@ from pathlib import Path
 from roost.package.seals import session_seal
 from tests.cli.programs import Terminal, roost
 from tests.operations.packages import package, record_rows, session
+from tests.package.dlnest.original import original
 
 
 def test_show(tmp_path: Path) -> None:
@@ -25,6 +26,35 @@ def test_logs(tmp_path: Path) -> None:
     assert roost("logs", made.path, "-n", "1").stdout.startswith("\x1b[2Jtwo")
     code, shown = Terminal("logs", made.path, "-f").end()
     assert code == 0 and "\\x1b[2Jtwo \x1b[32mgreen\x1b[0m" in shown and "\x1b[2J" not in shown
+
+
+def test_verify_several(tmp_path: Path) -> None:
+    for name in "abc":
+        made = package(tmp_path / "runs", name, state="stopped" if name == "c" else "succeeded")
+        session_seal.write(session_seal.seal_path(made.path, 1))
+    original(tmp_path / "runs" / "old")
+    damaged = tmp_path / "runs" / "b" / "Checkpoints" / "state_1.ckpt" / "model.json"
+
+    def verdicts(*words: str, code: int) -> list[tuple[str, str]]:
+        said = roost("verify", *words, cwd=tmp_path)
+        assert said.returncode == code and "Traceback" not in said.stderr, said.stderr
+        lines = [line.split() for line in said.stdout.splitlines()]
+        return [(one[0], Path(one[1].rstrip(":")).name) for one in lines]
+
+    assert verdicts("runs", code=0) == [("good", "a"), ("good", "b"), ("good", "c")]
+    damaged.write_text("{}")
+    said = roost("verify", "runs", cwd=tmp_path)
+    bad, more = (line for line in said.stdout.splitlines() if not line.startswith("good"))
+    assert re.match(r"bad +\S+/b: \d+ good, 1 damaged$", bad) and more.startswith("  damaged ")
+    assert said.returncode == 1 and "1 of 3 packages is not" in said.stderr
+    assert [name for _, name in verdicts("runs/[ac]", code=0)] == ["a", "c"]
+    assert [name for _, name in verdicts("runs/c", "a", code=0)] == ["c", "a"]
+    assert verdicts("runs", "state:stopped", code=0) == [("good", "c")]
+    body = json.loads(roost("verify", "runs", "state:stopped", "--json", cwd=tmp_path).stdout)
+    assert [(Path(one["package"]).name, one["error"]) for one in body] == [("c", None)]
+    assert {one["verdict"] for one in body[0]["findings"]} == {"good"}
+    said = roost("verify", "runs/old", "runs/old", cwd=tmp_path)
+    assert said.returncode == 3 and "DLNest" in said.stderr
 
 
 def test_verify(tmp_path: Path) -> None:

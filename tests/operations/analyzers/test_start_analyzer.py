@@ -212,6 +212,18 @@ def test_a_queued_prediction_is_stored_in_its_session_folder(lab: Lab, package: 
     assert [one.number for one in show(package).predictions] == [1]
 
 
+def test_a_lost_prediction_begins_again_and_is_whole(lab: Lab, package: Path) -> None:
+    task = prediction(package)
+    lab.wait_for(task.id, RUNNING)
+    kill_watchers(task)
+    (task.folder / predictions.UNFINISHED).mkdir(exist_ok=True)
+    (task.folder / predictions.UNFINISHED / "half.npy").write_bytes(b"half")
+    ended = lab.wait_for(task.id, timeout_seconds=90.0)
+    assert (ended.state, ended.attempt, ended.session) == (SUCCEEDED, 2, 2), ended
+    meta = predictions.read(task.folder)
+    assert meta is not None and meta.count == 40 and not [*task.folder.glob("**/half.npy")]
+
+
 # --- names
 
 

@@ -38,6 +38,26 @@ def test_only_what_differs(tmp_path: Path) -> None:
     assert [each.name for each in found][-2:] == ["package torch", "package x"]
 
 
+def test_a_package_that_was_not_installed(tmp_path: Path) -> None:
+    several = [
+        {"packages": {"numpy": "2.1", "x": "1"}}, {"packages": {"numpy": "2.1"}}, {"packages": {}}, None
+    ]  # fmt: skip
+    found = compare_environments(
+        [
+            None
+            if one is None
+            else describe_environment(
+                make(tmp_path / "runs", f"r{at}", environment={**ENVIRONMENT, **one}).path, {}
+            )
+            for at, one in enumerate(several)
+        ]
+    )
+    by_name = {each.name: each for each in found}
+    assert by_name["package x"].values == ["1", None, None, None]
+    assert by_name["package x"].not_installed == [1], "nothing is known where no package is listed"
+    assert by_name["package numpy"].not_installed == []
+
+
 def test_all_facts(tmp_path: Path) -> None:
     found = describe_environment(make(tmp_path / "runs", "a", environment=ENVIRONMENT).path, {})
     every = compare_environments([found, found], is_all=True)

@@ -10,12 +10,17 @@ from typing import Any
 
 import pytest
 
+import roost
 from roost.base.errors import ConfigError, Refused, RoostError
 from roost.config import layers
 from roost.devices.resource_request import TaskOptions
+from roost.operations.curves.export_records import export_records
 from roost.operations.lifecycle.continue_ import ContinueRequest, continue_
 from roost.operations.lifecycle.fork import ForkRequest, fork
 from roost.operations.lifecycle.rerun import RerunRequest, rerun
+from roost.operations.models.analyze import AnalyzeRequest, analyze
+from roost.operations.models.export_weights import ExportWeightsRequest, export_weights
+from roost.operations.plots.plot import plot
 from roost.operations.queue.submit import submit_continue
 from roost.package.checkpoints import checkpoint
 from roost.package.package import PackageFolder
@@ -111,9 +116,13 @@ def test_what_cannot_be_run_again(tmp_path: Path, messages: Messages) -> None:
     refused(ConfigError)
 
 
-@pytest.mark.parametrize("what", ["rerun", "continue", "fork", "submit"])
-def test_a_package_of_a_newer_roost_is_not_misread(tmp_path: Path, what: str) -> None:
+@pytest.mark.parametrize(
+    "what", ["rerun", "continue", "fork", "submit", "analyze", "weights", "records", "plot", "with"]
+)
+def test_a_package_of_a_newer_roost_is_not_misread_or_changed(tmp_path: Path, what: str) -> None:
     made = package(tmp_path / "runs", state="crashed")
+    script = tmp_path / "script.py"
+    script.write_text("def experience(run): ...\n")
     request = made.path / "request.json"
     request.write_text(request.read_text().replace('"format": 1', '"format": 2'))
     begin: dict[str, Callable[[], object]] = {
@@ -121,7 +130,17 @@ def test_a_package_of_a_newer_roost_is_not_misread(tmp_path: Path, what: str) ->
         "continue": lambda: continue_(ContinueRequest(package=made.path)),
         "fork": lambda: fork(ForkRequest(package=made.path)),
         "submit": lambda: submit_continue(ContinueRequest(package=made.path), TaskOptions()),
+        "analyze": lambda: analyze(AnalyzeRequest(package=made.path, script=str(script))),
+        "weights": lambda: export_weights(
+            ExportWeightsRequest(package=made.path, output=Path("safetensors"))
+        ).__enter__(),
+        "records": lambda: export_records(made.path, kind="csv"),
+        "plot": lambda: plot([made.path]),
+        "with": lambda: roost.open_package(made.path).__enter__(),
     }
+    before = sorted(made.path.rglob("*"))
     with pytest.raises(Refused, match="a newer roost has written it, in format 2"):
         begin[what]()
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["one"] and len(made.sessions()) == 1
+    assert sorted(made.path.rglob("*")) == before
+    export_records(made.path, kind="csv", output=tmp_path / "records.csv")  # reading stays possible

@@ -86,6 +86,19 @@ def test_gaps_are_said(tmp_path: Path) -> None:
     assert len(found.notes) == 6 and found.notes[-1] == "one: and 2 more gaps"
 
 
+def test_the_gaps_of_several_runs_are_one_line(tmp_path: Path) -> None:
+    made = []
+    for name, reasons in (("a", ["no driver"] * 2), ("b", ["busy"]), ("c", [])):
+        made.append(package(tmp_path / "runs", name))
+        gaps = [{"gap": [START + 2, START + 9, reason]} for reason in reasons]
+        measure(made[-1], "1.jsonl", [row(START + 1, 1, 1, 1, 1, 1)], *gaps)
+    found = build_system_picture(made, view=ELAPSED)
+    assert found.notes == ["2 of 3 runs have gaps, 21 s in all (a, b): mostly: no driver"]
+    assert build_system_picture(made[1:], view=ELAPSED).notes == [
+        "1 of 2 runs has gaps, 7 s in all (b): busy"
+    ]
+
+
 def test_several_runs(tmp_path: Path) -> None:
     made = [measured(tmp_path / "runs", name) for name in ("a", "b")]
     nothing = package(tmp_path / "runs", "c")

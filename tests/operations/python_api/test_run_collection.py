@@ -175,14 +175,29 @@ def test_the_tables_of_one_run(tmp_path: Path) -> None:
     assert table["test/loss"].to_pylist() == [None, None, 0.7] and table["step"].to_pylist() == [10, 20, 30]
 
 
-def test_runs_are_compared(tmp_path: Path) -> None:
+def test_runs_are_compared(tmp_path: Path, messages: Messages) -> None:
     for number, name in enumerate("ab"):
         package(tmp_path / "runs", name, values={**VALUES, "seed": number}, checkpoints=False)
     found = roost.runs(tmp_path / "runs").compare(metrics=["valid/*"], step=20)
     assert [one.name for one in found.settings] == ["seed"] and found.relation.only_seed
     assert [(one.name, one.at) for one in found.metrics] == [("valid/loss", [0.5, 0.5])]
+    messages.check(str(found))
+    html = found._repr_html_()
+    assert html.count("<tr>") == 3 and "<th>seed</th>" in html and "\x1b" not in html
     with pytest.raises(UsageError):
         roost.runs(tmp_path / "runs")[:1].compare()
+
+
+def test_the_text_of_a_comparison_is_short(tmp_path: Path) -> None:
+    for number in range(22):
+        values = {**VALUES, **{f"s{at}": number * at for at in range(9)}, "name\x1b<b>": number}
+        package(tmp_path / "runs", f"r{number:02}", values=values, checkpoints=False)
+    found = roost.runs(tmp_path / "runs").compare()
+    text = repr(found)
+    lines = text.splitlines()
+    assert len(lines) < 30 and max(map(len, lines)) < 250 and "\x1b" not in text
+    assert "and 2 more runs" in text and "more settings differ: .settings" in text
+    assert "<b>" not in found._repr_html_()
 
 
 def test_what_roost_must_not_write_is_listed_and_not_changed(folder: Path) -> None:

@@ -23,6 +23,6 @@ def test_every_option_is_there_once() -> None:
 
 def test_an_option_without_an_equivalent_has_a_note(messages: Messages) -> None:
     options = {option.name: option for group in PAGE.groups for option in group.options}
-    for name in ("--rank", "--dist-backend", "chunk_sizes"):
+    for name in ("--rank", "--dist-backend"):
         assert options[name].note and not options[name].keys and not options[name].commands, name
         messages.check(options[name].note)

@@ -13,9 +13,10 @@ import pytest
 
 from roost.cli.__main__ import COMMANDS, roost
 from roost.config import settings
+from roost.config.other_tools.option_tables.option_table import Group, Option
 from roost.operations.lifecycle.new_project import TEMPLATES
 from tools.migration_pages.__main__ import PAGES
-from tools.migration_pages.page import Group, Option, Page, help_of, markdown
+from tools.migration_pages.page import Page, help_of, markdown
 
 DOCS = Path(__file__).parents[3] / "docs"
 

@@ -29,8 +29,8 @@ LAST, UNTRAINED = "last", "untrained"
 """What a switch may name in place of the id of a checkpoint."""
 
 
-class Call(NamedTuple):
-    """One request: to run a script, or to switch the checkpoint."""
+class CallRequest(NamedTuple):
+    """A request to an analyzer: to run a script, or to switch the checkpoint."""
 
     seq: int
     analysis: int | None
@@ -74,11 +74,11 @@ class CallInbox:
         if not self.folder.is_dir():  # to make it durable takes milliseconds
             durable.make_folder(self.folder, exist_ok=True)
 
-    def waiting(self) -> list[Call]:
+    def waiting(self) -> list[CallRequest]:
         """Returns the calls that have not begun, oldest first."""
         return self._calls(_WAITING)
 
-    def begun(self) -> list[Call]:
+    def begun(self) -> list[CallRequest]:
         """Returns the calls that an analyzer has begun: the one that runs, or was running when it ended."""
         return self._calls(_BEGUN)
 
@@ -86,7 +86,7 @@ class CallInbox:
         """Whether an analysis waits or has begun."""
         return any(call.analysis == analysis for call in (*self.waiting(), *self.begun()))
 
-    def _calls(self, suffix: str) -> list[Call]:
+    def _calls(self, suffix: str) -> list[CallRequest]:
         found = []
         for seq, name in sorted(self._entries()):
             if not name.endswith(suffix):
@@ -96,7 +96,7 @@ class CallInbox:
                 continue
             analysis, checkpoint = body.get("analysis"), body.get("checkpoint")
             found.append(
-                Call(
+                CallRequest(
                     seq,
                     analysis if type(analysis) is int else None,
                     checkpoint if type(checkpoint) in (int, str) else None,
@@ -116,7 +116,7 @@ class CallInbox:
 
     # --- for the analyzer
 
-    def begin(self, call: Call) -> bool:
+    def begin(self, call: CallRequest) -> bool:
         """Marks a call as begun; False if it was withdrawn meanwhile."""
         try:
             (self.folder / f"{call.seq}{_WAITING}").rename(self.folder / f"{call.seq}{_BEGUN}")
@@ -124,7 +124,7 @@ class CallInbox:
             return False
         return True
 
-    def end(self, call: Call) -> None:
+    def end(self, call: CallRequest) -> None:
         """Removes a call that has ended, or will never begin."""
         for suffix in (_WAITING, _BEGUN):
             (self.folder / f"{call.seq}{suffix}").unlink(missing_ok=True)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from roost.base import durable
-from roost.supervisor.output.output_file import left_out_line
+from roost.base.text.left_out_line import left_out_line
 
 MAX_BYTES = 16 * 2**20
 """Of a longer part the first and the last half of this are copied."""
@@ -29,6 +29,7 @@ def copy(source: int, begin: int, end: int, to: Path, *, max_bytes: int = MAX_BY
     Raises:
         OSError: The part cannot be read, or the file cannot be written.
     """
+    end = min(end, os.fstat(source).st_size)  # it may have been shortened
     staging = durable.staging_name(to)
     try:
         durable.write_new(staging, _pieces(source, begin, end, max_bytes))

@@ -8,4 +8,5 @@ word_list: lists of names
 suggestions: suggestions for misspelled names
 terminal_text: untrusted text for a terminal
 terminal_styles: the styles in a text for a terminal
+left_out_line: the line in place of output that is not kept
 """

@@ -89,8 +89,8 @@ def _run(url: str | None, place: str, readonly: bool, theme: str, is_ascii: bool
     first_frame.show(
         sys.stdout.fileno(), f"roost {place}", unicode=not only_ascii, colours=not os.environ.get("NO_COLOR")
     )
-    from roost.tui import palette
-    from roost.tui.app import RoostClient
+    from roost.tui.client_app import RoostClient
+    from roost.tui.drawing import palette
 
     def connect() -> LabConnection:
         from roost.shell import server_connection

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,16 +15,21 @@ from roost.display import terminal
 
 if TYPE_CHECKING:
     from roost.operations.reading.verify import Finding
+    from roost.operations.reading.verify_packages import VerifiedPackage
 
 _COLOURS = {"good": "green", "unsealed": "yellow", "pruned": "yellow"}
 
 
 @click.command("verify")
-@click.argument("package", type=click.Path(path_type=Path))
+@click.argument("words", nargs=-1, required=True, metavar="PACKAGE...")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: path, verdict and reason of each file.")
-def command(package: Path, as_json: bool) -> int:
-    """Checks whether a package is whole, and what it was when it was written: checkpoints, records, sessions,
-    settings, code, media, analyses, predictions and black boxes.
+def command(words: tuple[str, ...], as_json: bool) -> int:
+    """Checks whether packages are whole, and what they were when they were written: checkpoints, records,
+    sessions, settings, code, media, analyses, predictions and black boxes.
+
+    PACKAGE is a path, a name in ./runs, a task, a sweep, a folder of packages, a pattern in quotes, or a
+    query as of `roost ls`. Of several packages, each has a line, and one for each file that is bad; --json is
+    a list of the packages with their findings.
 
     Verdicts: good; damaged (other bytes); missing; changed (edited code); unsealed (nothing to compare with,
     for example while a session runs); pruned (removed on purpose, by roost prune). The exit code is 1 if a
@@ -32,7 +38,18 @@ def command(package: Path, as_json: bool) -> int:
     \b
     roost verify runs/NAME
     roost verify runs/NAME --json
+    roost verify runs
+    roost verify SWEEP 'runs/lr-*'
+    roost verify 'state:succeeded'
     """
+    from roost.operations.reading.verify_packages import single_package
+
+    if (package := single_package(words)) is None:
+        return _verify_several(words, as_json=as_json)
+    return _verify_one(package, as_json=as_json)
+
+
+def _verify_one(package: Path, *, as_json: bool) -> int:
     from roost.operations.reading.verify import consequences, verify
 
     findings: list[Finding] = []
@@ -55,6 +72,38 @@ def command(package: Path, as_json: bool) -> int:
         )
         terminal.print_error("; ".join([several, *consequences(findings)]))
     return 1 if bad else 0
+
+
+def _verify_several(words: Sequence[str], *, as_json: bool) -> int:
+    from roost.operations.reading.verify_packages import verify_packages
+
+    found: list[VerifiedPackage] = []
+    for one in verify_packages(words):
+        found.append(one)
+        if not as_json:
+            for line in _package_lines(one):
+                click.echo(terminal.escape_line(line), color=terminal.allows_colours(sys.stdout))
+    if as_json:
+        terminal.print_json(found)
+    bad = sum(one.is_bad for one in found)
+    if bad and not as_json:
+        are = "is not as it was" if bad == 1 else "are not as they were"
+        several = f"{bad} of {len(found)} packages {are} written"
+        terminal.print_error(f"{several}; `roost verify PACKAGE` says what that means")
+    return 1 if bad else 0
+
+
+def _package_lines(package: VerifiedPackage) -> Iterable[str]:
+    """Yields the line of one of several packages, and those of what is bad."""
+    counts = Counter(one.verdict for one in package.findings)
+    word = "bad" if package.is_bad else "unsealed" if counts["unsealed"] else "good"
+    verdicts = ", ".join(f"{number} {verdict}" for verdict, number in counts.most_common())
+    shown = click.style(f"{word:8}", fg=_COLOURS.get(word, "red"))
+    yield f"{shown}  {package.package}: {package.error or verdicts}"
+    bad = [one for one in package.findings if one.is_bad]
+    for _, group in groupby(bad, key=_line_key):
+        for line in _lines(group):
+            yield f"  {line}"
 
 
 def _line_key(finding: Finding) -> tuple[object, ...]:

@@ -107,8 +107,14 @@ def _refuse_tool(config: Config) -> None:
         if named
         else f"this looks like a config of {tool.name}",
         where=next(filter(None, map(config.where, [*found, *config.values])), None),
-        fix=f"`roost new PROJECT` makes a config to begin with; {tool.page} compares the keys",
+        fix=f"{_way_to_begin(tool, config)}; {tool.page} compares the keys",
     )
+
+
+def _way_to_begin(tool: known_tools.Tool, config: Config) -> str:
+    if tool.converter is None:
+        return "`roost new PROJECT` makes a config to begin with"
+    return f"`roost convert {tool.converter} {config.path.name}` makes a project of it"
 
 
 def _error(

@@ -24,6 +24,8 @@ class Tool(NamedTuple):
     keys: Mapping[str, str]
     """The tool's dotted keys, each with what it is here: the first word in backticks is a setting, or a
     command. ``*.`` at the beginning of a key means any section."""
+    converter: str | None = None
+    """The name of the tool for ``roost convert``."""
 
     def find_keys(self, values: Mapping[str, Any]) -> dict[str, str]:
         """Returns the keys of the tool to which a config gives a value and that have another name here, each
@@ -243,6 +245,7 @@ TOOLS = (
             "optim_sches": "`optimizers`",
             "train.type": "`data`",
         },
+        converter="speechain",
     ),
     Tool(
         "CornerNet",
@@ -265,6 +268,7 @@ TOOLS = (
             "system.data_rng": "`seed`",
             "system.nnet_rng": "`seed`",
         },
+        converter="cornernet",
     ),
     Tool(
         "detectron2",

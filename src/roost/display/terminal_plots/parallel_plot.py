@@ -97,9 +97,9 @@ def _mark_axis(
         text = style.encode(label, _MARGIN - 1)
         ticks[min(rows - 1, max(0, int(axis.fraction(number) * rows)))] = text
     for row in range(rows):
-        label = ticks.get(row)
-        line = ("├" if label else "│") if style.unicode else "+" if label else "|"
-        for at, character in enumerate(line + (label or "")):
+        text = ticks.get(row, "")
+        line = ("├" if text else "│") if style.unicode else "+" if text else "|"
+        for at, character in enumerate(line + text):
             canvas.mark((column + at + 0.5) / style.width, (row + 0.5) / rows, character, Pen(0, ""))
 
 

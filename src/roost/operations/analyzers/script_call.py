@@ -33,7 +33,7 @@ UNTRAINED_ID = -2
 
 
 class ScriptCall(msgspec.Struct, frozen=True):
-    """One run of a script in an analyzer."""
+    """A run of a script in an analyzer."""
 
     task: str
     """The id of the analyzer."""

@@ -1,6 +1,7 @@
 """`roost compare`: what differs between runs. Only reads: no code of a package is executed.
 
 comparison: the result types of compare
+comparison_table: a result as a short table, for Python and notebooks
 compare: the comparison as a whole
 compared_run: reads one run for a comparison, as far as it can be read
 run_relation: forks, sweeps, and runs that differ only in their seed

@@ -48,6 +48,8 @@ class EnvironmentDifference(msgspec.Struct, frozen=True, kw_only=True):
     """A name such as ``torch``, ``driver``, ``GPUs``; of an installed package ``package NAME``."""
     values: list[str | None]
     """The value of each run; None: it has none, or it is not known."""
+    not_installed: list[int] = []
+    """Of an installed package, the positions of the runs that are known not to have had it."""
 
 
 class ForkRelation(msgspec.Struct, frozen=True, kw_only=True):
@@ -208,3 +210,14 @@ class PackageComparison(msgspec.Struct, frozen=True, kw_only=True):
     """Where the recorded values part; None unless two runs are compared."""
     code: CodeComparison
     environment: list[EnvironmentDifference]
+
+    def __repr__(self) -> str:
+        from roost.operations.comparing import comparison_table  # for a person only
+
+        return comparison_table.to_text(self)
+
+    def _repr_html_(self) -> str:
+        """Returns the table for notebooks."""
+        from roost.operations.comparing import comparison_table
+
+        return comparison_table.to_html(self)

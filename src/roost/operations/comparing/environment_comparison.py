@@ -11,6 +11,7 @@ from roost.operations.comparing.comparison import EnvironmentDifference
 from roost.operations.reading import package_schema
 from roost.package.resume import environment
 
+_PACKAGE = "package "
 _FIELDS = {
     "roost": "roost",
     "python": "Python",
@@ -48,7 +49,7 @@ def _facts(found: Mapping[str, Any], request: Mapping[str, Any]) -> Iterator[tup
     if isinstance(git, Mapping):
         yield "git commit", git.get("commit")
         yield "uncommitted changes", {True: "yes", False: "no"}.get(bool(git.get("dirty")))
-    for section, prefix in (("variables", "variable "), ("packages", "package ")):
+    for section, prefix in (("variables", "variable "), ("packages", _PACKAGE)):
         values = found.get(section)
         for name, value in values.items() if isinstance(values, Mapping) else ():
             yield f"{prefix}{name}", value
@@ -71,12 +72,20 @@ def compare_environments(
         is_all: Whether to return equal facts, too.
     """
     known = [one for one in environments if one is not None]
+    # An older roost recorded no packages: then nothing is known about one that is missing.
+    listed = [
+        at for at, one in enumerate(environments) if one and any(name.startswith(_PACKAGE) for name in one)
+    ]
     names = dict.fromkeys(name for one in known for name in one)
     found = [
         EnvironmentDifference(
-            name=name, values=[None if one is None else one.get(name) for one in environments]
+            name=name,
+            values=[None if one is None else one.get(name) for one in environments],
+            not_installed=[
+                at for at in listed if name.startswith(_PACKAGE) and name not in (environments[at] or {})
+            ],
         )
         for name in names
         if is_all or len({one.get(name) for one in known}) > 1
     ]
-    return sorted(found, key=lambda one: one.name.startswith("package "))
+    return sorted(found, key=lambda one: one.name.startswith(_PACKAGE))

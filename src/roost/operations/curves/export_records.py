@@ -52,7 +52,8 @@ def export_records(
     Raises:
         NotFound: There is no such package, no folder to write to, or nothing is recorded yet.
         UsageError: There is no such kind.
-        Refused: ``output`` exists already.
+        Refused: ``output`` exists already; or it would be in a package that a newer roost has written, or
+            that is in the trash.
         ConfigError: A library is not installed.
         DamagedPackage: A file of the package is not as roost writes it.
         OSError: It cannot be written.
@@ -62,6 +63,7 @@ def export_records(
         raise UsageError("there is no such kind", received=kind, fix=f"give one of {', '.join(_WRITERS)}")
     opened = package_schema.open_checked(package)
     if output is None:
+        package_schema.require_changeable(opened.path)
         name = kind if kind == "tensorboard" else f"records.{kind}"
         output = exports.export_path(opened, name, fix=f"name it: -o {name}")
     _check_output(output, is_folder=kind == "tensorboard", overwrite=overwrite)

@@ -78,14 +78,19 @@ def new_project(directory: Path, *, template: str = "digits") -> CreatedProject:
     missing = _missing_distributions(
         [data for relative, data in tree.items() if relative.suffix == ".py" and data]
     )
-    _write_tree(directory, tree)
+    write_tree(directory, tree)
     commands = list(_next_commands(directory, files, missing))
     return CreatedProject(directory.absolute(), template, files, missing, commands)
 
 
-def _write_tree(directory: Path, tree: Mapping[Path, bytes | None]) -> None:
+def write_tree(directory: Path, tree: Mapping[Path, bytes | None]) -> None:
     """Writes files (bytes) and folders (None), each folder before its contents; on failure removes what it
-    made, as the next try would be refused for a folder that is not empty."""
+    made, as the next try would be refused for a folder that is not empty.
+
+    Raises:
+        Refused: One of the files exists.
+        OSError: The folder cannot be written.
+    """
     made = [one for one in (directory, *directory.parents) if not one.exists()][::-1]
     try:
         durable.make_folders(directory)

@@ -56,6 +56,28 @@ def select_packages(words: Sequence[str]) -> list[Path]:
     return list(dict.fromkeys(path for word in words for path in _find_each(word)))
 
 
+def names_one_package(word: str) -> bool:
+    """Whether a word names a package, a task or a sweep, or nothing; not a folder of packages, a pattern or a
+    query."""
+    from roost.operations import resolve
+
+    if _is_package(Path(word)):
+        return True
+    if is_query(word) and not _is_name(word):
+        return False
+    if glob.has_magic(word) and not os.path.lexists(word):
+        return False
+    if Path(word).is_dir():
+        return not find_packages([word]).selected
+    try:
+        resolve.find_package(word)
+    except UsageError:  # a sweep
+        return False
+    except NotFound:
+        pass
+    return True
+
+
 def _find_each(word: str) -> Iterator[Path]:
     if glob.has_magic(word) and not os.path.lexists(word):
         yield from _find_by_pattern(word)

@@ -119,7 +119,8 @@ def export_weights(request: ExportWeightsRequest) -> Iterator[RunningExport]:
         UsageError: The ending of the file is no known format, or the choice of checkpoints is not valid.
         NotFound: There is no such package, checkpoint or folder.
         CheckpointError: There are checkpoints, but roost has written none of them.
-        Refused: The file exists already, cannot be written, or the package has no Runner.
+        Refused: The file exists already, cannot be written, or the package has no Runner; or the file would
+            be in a package that a newer roost has written, or that is in the trash.
         RoostError: The supervisor did not start.
     """
     package = preconditions.open_with_runner(resolve.find_package(request.package))
@@ -142,6 +143,7 @@ def export_weights(request: ExportWeightsRequest) -> Iterator[RunningExport]:
 
 def _checked_output(output: Path, package: PackageFolder, *, overwrite: bool) -> Path:
     if f".{output}" in FILE_ENDINGS:
+        package_schema.require_changeable(package.path)
         name = f"weights.{output}"
         output = exports.export_path(package, name, fix=f"name the file: --weights {name}")
     if output.suffix not in FILE_ENDINGS:

@@ -75,7 +75,8 @@ def plot(
     Raises:
         NotFound: A package does not exist, no package has recorded anything, or a name matches no metric.
         UsageError: The ending is not a known format; or there are several packages and no ``output``.
-        Refused: The package's ``exports`` cannot be written; or ``output`` is another file.
+        Refused: The package's ``exports`` cannot be written, or a newer roost has written the package, or it
+            is in the trash; or ``output`` is another file.
         DamagedPackage: A file of the only package is not as roost writes it, or of each of several; of
             several, one that cannot be read is left out.
         RoostError: matplotlib is not installed.
@@ -220,6 +221,7 @@ def _open_for_picture(
         raise UsageError("a picture of several packages has no place of its own", fix="add -o curves.png")
     opened, damaged = _open_packages(packages)
     if output is None:
+        package_schema.require_changeable(opened[0].path)
         output = exports.export_path(opened[0], "curves.png", fix="name the picture: -o curves.png")
     durable.discard_abandoned(output.absolute())
     return opened, damaged, output

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from roost.base.errors import UsageError
 from roost.base.text.terminal_text import escape_control
+from roost.base.text.word_list import join_names
 from roost.operations.curves.record_columns import NumberArray
 from roost.operations.plots.plot_panels import PackageMarks, Panel, Picture, PlotCurve, run_looks
 from roost.operations.plots.plot_view import PlotView
@@ -24,7 +26,7 @@ USUAL = ("gpu/utilization", "gpu/memory_mb", "gpu/power", "session/cores", "sess
 """The panels that are drawn if no metrics are named."""
 _CARD = re.compile(r"(gpu)\d+/")
 _MAX_GAPS = 5
-"""Gaps that are named for each run."""
+"""Gaps that are named of one run."""
 
 
 def build_system_picture(
@@ -52,9 +54,7 @@ def build_system_picture(
     by_dash = any(style.dash for style in styles)
     panels: dict[str, Panel] = {}
     known: dict[str, None] = {}
-    notes: list[str] = []
     for number, (package, metrics) in enumerate(drawn):
-        notes += _gap_notes(package, metrics)
         for (node, name), (times, means, peaks) in _columns(metrics).items():
             known[name] = None
             shared = _CARD.sub(r"\1/", name)
@@ -70,7 +70,9 @@ def build_system_picture(
         PackageMarks(label, [], [], [], 0, style=style) for label, style in zip(labels, styles, strict=True)
     ]
     ordered = sorted(panels.values(), key=_order)
-    return Picture(ordered, marks, left_out, list(known), view, legend, notes, band="up to the peak")
+    return Picture(
+        ordered, marks, left_out, list(known), view, legend, _gap_notes(drawn), band="up to the peak"
+    )
 
 
 _Column = tuple[NumberArray, NumberArray, NumberArray]
@@ -100,13 +102,26 @@ def _curve(run: int, split: str, x: NumberArray, means: NumberArray, peaks: Numb
     return PlotCurve(run, split, "", x[places].tolist(), y, [], band=band)
 
 
-def _gap_notes(package: PackageFolder, metrics: SystemMetrics) -> list[str]:
-    gaps = [gap for one in metrics.sessions for gap in one.gaps]
-    name = escape_control(package.path.name)
-    found = [
-        f"{name}: not measured for {gap.end - gap.begin:.0f} s: {gap.reason}" for gap in gaps[:_MAX_GAPS]
+def _gap_notes(drawn: Sequence[tuple[PackageFolder, SystemMetrics]]) -> list[str]:
+    """Returns a line for each gap of one run, or one line about those of several."""
+    gaps = [[gap for one in metrics.sessions for gap in one.gaps] for _, metrics in drawn]
+    if len(drawn) == 1:
+        lines = [f"not measured for {gap.end - gap.begin:.0f} s: {gap.reason}" for gap in gaps[0][:_MAX_GAPS]]
+        if (more := len(gaps[0]) - _MAX_GAPS) > 0:
+            lines.append(f"and {more} more gaps")
+        name = escape_control(drawn[0][0].path.name)
+        return [f"{name}: {line}" for line in lines]
+    names = [
+        escape_control(package.path.name) for (package, _), found in zip(drawn, gaps, strict=True) if found
     ]
-    return [*found, f"{name}: and {len(gaps) - _MAX_GAPS} more gaps"] if len(gaps) > _MAX_GAPS else found
+    if not names:
+        return []
+    seconds = sum(gap.end - gap.begin for found in gaps for gap in found)
+    have = "has gaps" if len(names) == 1 else "have gaps"
+    reasons = Counter(gap.reason for found in gaps for gap in found)
+    (reason, _), *others = reasons.most_common()
+    why = f"mostly: {reason}" if others else reason
+    return [f"{len(names)} of {len(drawn)} runs {have}, {seconds:.0f} s in all ({join_names(names)}): {why}"]
 
 
 def _order(panel: Panel) -> tuple[int, str]:

@@ -367,6 +367,9 @@ class Package(stored.PackageFolder):
     def __enter__(self) -> Self:
         if self._writing is not None:
             raise Refused("the package is open for writing already", where=self.path, fix="use that `with`")
+        from roost.operations.reading import package_schema  # with the queue
+
+        package_schema.require_changeable(self.path)
         self._writing = PackageWriter(self)
         return self
 

@@ -7,6 +7,7 @@ show: `roost show`, the details of a package
 determinism_summary: the determinism of a run, for `show`
 show_data: `roost show --data`, the sets of a project
 verify: `roost verify`, a check of every byte
+verify_packages: `roost verify` of several packages
 output_reader: reads an output file while it grows
 logs: `roost logs`, the output of a run
 """

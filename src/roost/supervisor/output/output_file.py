@@ -7,20 +7,12 @@ from __future__ import annotations
 
 import os
 
-LEFT_OUT_PATTERN = (
-    rb"roost: (\d{1,3}(?:,\d{3}){0,6}) bytes of output are not kept here \(limits\.output_mb\)\n"
-)
-"""Matches a `left_out_line`, and captures its number. A run may print anything: the captured text must be a
-number. The words must not change: earlier sessions have written them, and `output_cap` finds cuts by them."""
+from roost.base.text.left_out_line import LEFT_OUT_PATTERN as LEFT_OUT_PATTERN
+from roost.base.text.left_out_line import left_out_line as left_out_line
 
 _PREFIX = "roost: "
 _TAIL_BYTES = 4096
 _LONGEST_LINE = 200
-
-
-def left_out_line(num_bytes: int) -> bytes:
-    """Returns the line that replaces output that is not kept."""
-    return f"roost: {num_bytes:,} bytes of output are not kept here (limits.output_mb)\n".encode()
 
 
 def rank_output_path(path: str, rank: int) -> str:

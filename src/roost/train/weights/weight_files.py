@@ -35,7 +35,7 @@ class WeightSource:
     """Remarks about the reading for the user."""
 
 
-ENTRIES = ("state_dict", "model", "model_state_dict", "module", "net")
+ENTRIES = ("state_dict", "model", "model_state_dict", "module", "net", "latest_model")
 """The entries in which a file of torch.save may have its state_dict, unless the whole file is one."""
 
 SAFE_TORCH = (2, 10)
@@ -139,7 +139,7 @@ def _read_torch(path: Path, file: IO[bytes], entry: str | None) -> WeightSource:
         raise
     except Exception as error:
         raise _load_error(str(error)) from error
-    weights, where, notes = _find_state_dict(content, entry)
+    weights, where, notes = find_state_dict(content, entry)
     description = f"a file of torch.save{where}"
     return WeightSource(weights, path, description, digest.hexdigest(), size, notes)
 
@@ -168,8 +168,12 @@ def _load_error(text: str) -> CheckpointError | Refused:
     )
 
 
-def _find_state_dict(content: Any, entry: str | None) -> tuple[Mapping[str, Any], str, list[str]]:
-    """Returns the state_dict in the content of a file, the text that names its entry, and remarks."""
+def find_state_dict(content: Any, entry: str | None) -> tuple[Mapping[str, Any], str, list[str]]:
+    """Returns the state_dict in the content of a file, the text that names its entry, and remarks.
+
+    Raises:
+        CheckpointError: The content has no tensors by name.
+    """
     if entry is not None:
         found = _nested_entry(content, entry)
         if not _has_tensors(found):

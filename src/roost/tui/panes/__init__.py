@@ -2,7 +2,7 @@
 
 line_view: lines of which only the visible and changed ones are drawn; the others build on it
 status_line: the first and the last line
-command_line: F1
+verb_line: F1
 output_pane: F2 and F3, and the log of a run
 tasks_pane: F4
 devices_pane: F5

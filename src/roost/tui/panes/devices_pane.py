@@ -12,10 +12,10 @@ from textual.message import Message
 from textual.strip import Strip
 
 from roost.base.text.byte_sizes import format_memory
-from roost.tui import palette, styled_text
+from roost.tui.drawing import palette, styled_text
+from roost.tui.drawing.spark_line import bar, spark
+from roost.tui.drawing.styled_text import cell
 from roost.tui.panes.line_view import LineView
-from roost.tui.spark_line import bar, spark
-from roost.tui.styled_text import cell
 
 if TYPE_CHECKING:
     from roost.operations.live_lab.lab_state import CardShare, LabCard, LabState

@@ -7,10 +7,11 @@ from textual.app import ComposeResult
 from textual.screen import ModalScreen
 from textual.strip import Strip
 
-from roost.tui import key_table, palette
-from roost.tui.palette import Palette
+from roost.tui import key_table
+from roost.tui.drawing import palette
+from roost.tui.drawing.palette import Palette
+from roost.tui.drawing.styled_text import cell
 from roost.tui.panes.line_view import LineView
-from roost.tui.styled_text import cell
 
 _TWO_COLUMNS = 104
 

@@ -9,8 +9,8 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
-from roost.tui import palette
-from roost.tui.palette import DARK, Palette
+from roost.tui.drawing import palette
+from roost.tui.drawing.palette import DARK, Palette
 
 _WHEEL_LINES = 3
 

@@ -9,7 +9,7 @@ from rich.segment import Segment
 from textual.events import Key
 from textual.strip import Strip
 
-from roost.tui import palette, styled_text
+from roost.tui.drawing import palette, styled_text
 from roost.tui.panes.line_view import LineView
 
 MAX_LINES = 20_000
@@ -20,7 +20,7 @@ class OutputPane(LineView):
     """Output, of the server, of an analyzer, or of a run.
 
     Lines are kept as text, and turned into segments when they become visible. The end stays visible until
-    somebody scrolls up.
+    it is scrolled up.
     """
 
     def __init__(self, id: str, title: str, empty: str = "") -> None:
@@ -64,7 +64,11 @@ class OutputPane(LineView):
 
     def write_lines(self, lines: Iterable[str]) -> None:
         """Adds whole lines."""
-        self._lines.extend(lines)
+        new = list(lines)
+        dropped = max(0, len(self._lines) + len(new) - MAX_LINES)
+        self._lines.extend(new)
+        if not self.is_following:
+            self.top = max(0, self.top - dropped)  # what is read stays in its place
         self.lines_changed()
 
     def text(self) -> str:

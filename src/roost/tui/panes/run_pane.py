@@ -9,7 +9,7 @@ from textual import events
 from textual.message import Message
 from textual.strip import Strip
 
-from roost.tui import palette
+from roost.tui.drawing import palette
 from roost.tui.panes.output_pane import OutputPane
 from roost.tui.view_state import RUN_TABS, RunTab, ViewState
 

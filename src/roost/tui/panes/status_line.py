@@ -8,8 +8,8 @@ from rich.segment import Segment
 from textual.strip import Strip
 from textual.widget import Widget
 
-from roost.tui import palette
-from roost.tui.palette import DARK, Palette
+from roost.tui.drawing import palette
+from roost.tui.drawing.palette import DARK, Palette
 
 
 class StatusLine(Widget):
@@ -24,7 +24,7 @@ class StatusLine(Widget):
         self._right: Sequence[tuple[str, str, str]] = ()
 
     def show(self, left: Sequence[tuple[str, str, str]], right: Sequence[tuple[str, str, str]] = ()) -> None:
-        """Shows parts: text, colour, attributes as of `roost.tui.palette.style`."""
+        """Shows parts: text, colour, attributes as of `roost.tui.drawing.palette.style`."""
         if (left, right) != (self._left, self._right):
             self._left, self._right = left, right
             self.refresh()

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from textual.strip import Strip
 
-from roost.tui import curve_panel
-from roost.tui.curve_panel import CurvePanel, PanelCurve
-from roost.tui.palette import Palette
+from roost.tui.drawing import curve_panel
+from roost.tui.drawing.curve_panel import CurvePanel, PanelCurve
+from roost.tui.drawing.palette import Palette
 from roost.tui.run_tabs.run_data import Curve
 from roost.tui.view_state import ViewState, label
 

@@ -6,8 +6,8 @@ from rich.segment import Segment
 from textual.strip import Strip
 
 from roost.base.errors import RoostError
-from roost.tui import palette, pictures, styled_text
-from roost.tui.palette import Palette
+from roost.tui.drawing import palette, pictures, styled_text
+from roost.tui.drawing.palette import Palette
 
 
 def lines(

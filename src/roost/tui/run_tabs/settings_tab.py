@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from textual.strip import Strip
 
-from roost.tui import palette, styled_text
-from roost.tui.palette import Palette
+from roost.tui.drawing import palette, styled_text
+from roost.tui.drawing.palette import Palette
+from roost.tui.drawing.styled_text import cell
 from roost.tui.queue_cells import format_value
-from roost.tui.styled_text import cell
 from roost.tui.view_state import label
 
 if TYPE_CHECKING:

@@ -1,15 +1,15 @@
-"""What cards, processes and host of a session did: a spark-line for each column, and where it stands."""
+"""What cards, processes and host of a session did: a spark-line, the newest value, the peak."""
 
 from __future__ import annotations
 
 from rich.segment import Segment
 from textual.strip import Strip
 
-from roost.tui import palette
-from roost.tui.palette import Palette
+from roost.tui.drawing import palette
+from roost.tui.drawing.palette import Palette
+from roost.tui.drawing.spark_line import spark
+from roost.tui.drawing.styled_text import cell
 from roost.tui.run_tabs.run_data import SystemSeries
-from roost.tui.spark_line import spark
-from roost.tui.styled_text import cell
 
 _UNITS = {
     "utilization": "%", "memory_busy": "%", "memory_mb": "MB", "power": "W", "temperature": "°C",

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from rich.segment import Segment
 from textual.strip import Strip
 
-from roost.tui import palette, styled_text
-from roost.tui.palette import Palette
-from roost.tui.styled_text import cell
+from roost.tui.drawing import palette, styled_text
+from roost.tui.drawing.palette import Palette
+from roost.tui.drawing.styled_text import cell
 
 if TYPE_CHECKING:
     from roost.operations.queue.why import TaskExplanation

@@ -20,7 +20,7 @@ from roost.analysis.analysis_run import AnalysisRequest, load_package, run_loade
 from roost.analysis.analysis_session import AnalyzedPackage
 from roost.analysis.analyzers import analyzer_folder, call_output, call_record
 from roost.analysis.analyzers.analyzer_folder import AnalyzerSessionRequest
-from roost.analysis.analyzers.call_inbox import LAST, UNTRAINED, Call
+from roost.analysis.analyzers.call_inbox import LAST, UNTRAINED, CallRequest
 from roost.analysis.analyzers.call_record import ANALYZER_ENDED, INTERRUPTED, CallEnd
 from roost.analysis.analyzers.script_folders import ScriptFolders
 from roost.base import durable
@@ -196,7 +196,7 @@ class Analyzer:
                 self._inbox.end(call)
         return True
 
-    def _record_unrun(self, call: Call, end: CallEnd) -> None:
+    def _record_unrun(self, call: CallRequest, end: CallEnd) -> None:
         if call.analysis is not None:
             place = self._package.path / analysis_folder.NAME / str(call.analysis)
             if analysis_folder.read(place).request:

@@ -37,19 +37,19 @@ from textual.widgets import Label
 
 from roost.base.errors import RoostError
 from roost.tui import key_table, layout
-from roost.tui.ascii_filter import AsciiFilter
 from roost.tui.connection import LabLink
-from roost.tui.palette import PALETTES, PLAIN, Palette
-from roost.tui.panes.command_line import CommandLine, CompletionWord
+from roost.tui.drawing.ascii_filter import AsciiFilter
+from roost.tui.drawing.palette import PALETTES, PLAIN, Palette
+from roost.tui.drawing.styled_text import escape
 from roost.tui.panes.devices_pane import DevicesPane
 from roost.tui.panes.line_view import LineView
 from roost.tui.panes.output_pane import OutputPane
 from roost.tui.panes.run_pane import RunPane
 from roost.tui.panes.status_line import StatusLine
 from roost.tui.panes.tasks_pane import TasksPane
+from roost.tui.panes.verb_line import CommandLine, CompletionWord
 from roost.tui.run_tabs import run_data
 from roost.tui.run_view import RunView
-from roost.tui.styled_text import escape
 from roost.tui.verb_thread import VerbListener, VerbThread
 from roost.tui.view_state import RunTab, ViewState, label
 
@@ -66,7 +66,7 @@ _PAINT_SECONDS = 0.1
 _TIDY_SECONDS = 5.0
 """How often durations are drawn anew without any change."""
 _SELECT_SECONDS = 0.12
-"""A selection that stays so long is fetched: whoever runs through a list sends no requests."""
+"""A selection that stays so long is fetched: moving through a list sends no requests."""
 _STRUCTURAL = ("TaskRowChange", "TaskRemoval", "SweepChange", "PendingOrder", "LabReset", "TaskFields")
 """Changes after which the list of tasks is made anew; others change its cells only."""
 _MAX_JOURNAL = 1000
@@ -209,7 +209,7 @@ class RoostClient(App[int]):
         )
 
     async def on_event(self, event: Event) -> None:
-        """Notes the key, which `check_action` is not told."""
+        """Notes the key: `check_action` gets the action only."""
         if isinstance(event, Key):
             self._is_function_key = event.key != "colon"
             if self.message and self.focused is not self.command.input:
@@ -605,7 +605,7 @@ class RoostClient(App[int]):
         names = "" if task is None else " ".join(self.view.shown_metrics(task, 12))
         self.command.ask("metrics", "metrics", names)
         if task is not None:
-            self.say("of " + ", ".join(task.metric_names()[:30]) + "; * stands for any characters")
+            self.say("of " + ", ".join(task.metric_names()[:30]) + "; * is any characters")
 
     def action_logarithmic(self) -> None:
         """Changes the axis."""
@@ -626,7 +626,7 @@ class RoostClient(App[int]):
 
     async def action_sixel(self) -> None:
         """Shows the picture in full, until a key is pressed."""
-        from roost.tui import pictures
+        from roost.tui.drawing import pictures
 
         if not pictures.can_show_sixel():
             self.say("this terminal is not known to show sixel; ROOST_SIXEL=1 says that it does")

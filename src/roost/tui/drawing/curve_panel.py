@@ -11,8 +11,8 @@ from textual.strip import Strip
 
 from roost.display.terminal_plots.axis_ticks import Axis, number_label
 from roost.display.terminal_plots.text_canvas import BrailleCanvas, LetterCanvas, Pen, TextCanvas
-from roost.tui import palette, styled_text
-from roost.tui.palette import Palette
+from roost.tui.drawing import palette, styled_text
+from roost.tui.drawing.palette import Palette
 
 _LABEL = 9
 _MIN_WIDTH, _MIN_HEIGHT = 24, 5

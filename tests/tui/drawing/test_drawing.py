@@ -1,4 +1,4 @@
-"""Palettes, ASCII, spark-lines, bars, curves, pictures, text of outputs, layouts: without a terminal."""
+"""Palettes, ASCII, spark-lines, bars, curves, pictures, text of outputs."""
 
 from __future__ import annotations
 
@@ -13,18 +13,11 @@ from rich.cells import cell_len
 from rich.style import Style
 
 from roost.base.errors import RoostError
-from roost.operations.live_lab.lab_state import LabState
-from roost.tui import ascii_filter, curve_panel, first_frame, layout, palette, pictures, styled_text
-from roost.tui.app import RoostClient
-from roost.tui.curve_panel import CurvePanel, PanelCurve
-from roost.tui.panes.devices_pane import DevicesPane
-from roost.tui.panes.tasks_pane import TasksPane
+from roost.tui import first_frame
+from roost.tui.drawing import ascii_filter, curve_panel, palette, pictures, styled_text
+from roost.tui.drawing.curve_panel import CurvePanel, PanelCurve
+from roost.tui.drawing.spark_line import bar, spark
 from roost.tui.queue_cells import format_value, short_duration
-from roost.tui.run_tabs import run_data, system_tab
-from roost.tui.spark_line import bar, spark
-from roost.tui.view_state import ViewState
-from tests.tui import generated_lab
-from tests.tui.driving import client_on, drive, screen_text
 
 
 @pytest.mark.parametrize(
@@ -131,35 +124,6 @@ def test_a_single_point_is_a_dash() -> None:
     assert dots >= 2
 
 
-@pytest.mark.parametrize("width", [56, 60, 76, 120])
-def test_the_line_of_the_host_fits(width: int) -> None:
-    lab = LabState()
-    lab.apply_all(generated_lab.small_lab())
-    pane = DevicesPane()
-    pane.show(lab)
-    assert pane.line(pane.count() - 1, width).cell_length <= width
-
-
-def test_the_keys_of_the_last_line_are_whole() -> None:
-    async def body() -> None:
-        async with client_on(generated_lab.small_lab(), (90, 24)) as pilot:
-            first, *_, last = screen_text(pilot).splitlines()
-            assert last.endswith("c compare  l log")
-            assert (
-                "94%" not in first and "96%" not in first and first.endswith("2 failed")
-            )  # more than the cards, which have a view
-            assert isinstance(pilot.app, RoostClient)
-            pilot.app.say("a long message " * 10)
-            await pilot.pause()
-            assert screen_text(pilot).rstrip().endswith("…")
-
-    drive(body)
-
-
-def test_nothing_is_said_about_tasks_before_the_lab_is_known() -> None:
-    assert TasksPane(ViewState()).empty_text() == ""
-
-
 @pytest.mark.parametrize(
     ("line", "text"),
     [
@@ -242,38 +206,3 @@ def test_what_is_no_picture(data: bytes) -> None:
 )
 def test_which_terminals_show_sixel(environment: dict[str, str], can: bool) -> None:
     assert pictures.can_show_sixel(environment) == can
-
-
-@pytest.mark.parametrize(
-    ("size", "shape"),
-    [((59, 24), "small"), ((80, 15), "small"), ((60, 16), "compact"), ((80, 24), "compact"),
-     ((100, 50), "tall"), ((119, 60), "tall"), ((120, 40), "wide"), ((200, 60), "wide"), ((110, 30), "wide")],
-)  # fmt: skip
-def test_the_shape_of_the_terminal_decides(size: tuple[int, int], shape: str) -> None:
-    found = layout.arrange(*size, front="tasks", is_zoomed=False, device_lines=9)
-    assert found.shape == shape
-    if shape in ("wide", "tall"):
-        assert found.visible == set(layout.PANES)
-        used = found.devices_rows + found.output_rows
-        assert size[1] - 3 - used >= 8  # for curves
-
-
-def test_the_first_frame_fills_the_terminal_and_no_more() -> None:
-    for columns, rows in ((80, 24), (20, 5), (3, 2)):
-        text = first_frame.paint("roost ada@box", (columns, rows), unicode=True, colours=False)
-        lines = text.partition("\x1b[2J")[2].split("\r\n")
-        assert len(lines) <= rows
-        assert all(cell_len(line) <= columns for line in lines)
-
-
-def test_measurements_of_a_session() -> None:
-    text = (
-        '{"format": 1, "columns": ["gpu0/utilization", "host/cpu"]}\n'
-        "[10.0, 1.0, [57, null]]\n[11.0, 1.0, [61, 3]]\ntorn"
-    )
-    found = run_data.parse_system(text)
-    assert found is not None
-    assert found.values == {"gpu0/utilization": [57, 61], "host/cpu": [None, 3]}
-    shown = [strip.text for strip in system_tab.lines(found, 80, palette.DARK)]
-    assert any("utilization" in line and "61 %" in line for line in shown)
-    assert run_data.parse_system("") is None

@@ -1,5 +1,7 @@
 """Pictures on a terminal: as half blocks in 24-bit colours, or as sixel where the terminal can show it."""
 
+# Not durable: Pillow reads only
+
 from __future__ import annotations
 
 import io

@@ -13,8 +13,8 @@ ThemeName = Literal["dark", "light", "plain"]
 
 
 class Palette(NamedTuple):
-    """Colours by what they are for. Those of curves are as in `roost.operations.plots.curve_styles`, which any
-    colour vision distinguishes, but lighter on a dark background."""
+    """Colours by what they are for. Those of curves are as in `roost.operations.plots.curve_styles`, which
+    any colour vision distinguishes, but lighter on a dark background."""
 
     name: ThemeName
     background: str

@@ -1,0 +1,75 @@
+"""A converted project is checked and trains: with stand-ins of the other trainers."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+import roost as roost_package
+from tests.cli.programs import roost
+from tests.operations.converting.configs import CORNERNET, RECIPE, SPEECHAIN, SQUARES, json_config, recipe
+
+TWO_OPTIMIZERS = RECIPE.replace(
+    """  optim_sches:
+    type: noam.Noamlr
+    conf:
+""",
+    """  optim_sches:
+    decoder:
+      type: exp.ExponentDecayLr
+      conf: {optim_type: SGD, optim_conf: {lr: 0.1}, updated_modules: decoder, optim_loss: size}
+    encoder:
+     type: noam.Noamlr
+     conf:
+      updated_modules: encoder
+      step_per_update: 2
+""",
+)
+
+
+@pytest.mark.parametrize("text", [RECIPE, TWO_OPTIMIZERS], ids=["one", "two"])
+def test_a_recipe_of_speechain_trains(tmp_path: Path, text: str) -> None:
+    recipe(tmp_path, text)
+    said = roost("convert", "speechain", "recipes/asr/exp_cfg/100-bpe_tiny.yaml", "-o", "asr", cwd=tmp_path)
+    assert said.returncode == 0, said.stderr
+    assert "no counterpart: num_workers: " in said.stderr and "  roost check config.yaml\n" in said.stdout
+    project, env = tmp_path / "asr", {"PYTHONPATH": str(SPEECHAIN)}
+    shown = roost("run", "config.yaml", "--print-config", cwd=project)
+    assert shown.returncode == 0 and "max_grad_norm: 3" in shown.stdout
+    checked = roost("check", "config.yaml", "-CPU", cwd=project, **env)
+    assert checked.returncode == 0, checked.stderr
+    ended = roost("run", "config.yaml", "-CPU", "--name", "a", cwd=project, **env)
+    assert ended.returncode == 0, ended.stderr
+    metrics = roost_package.Package(project / "exp" / "a").metrics()
+    losses = ["loss"] if text == RECIPE else ["decoder_loss", "encoder_loss"]
+    assert {*(f"train/{name}" for name in losses), "valid/accuracy", "valid/loss"} <= metrics.keys()
+
+
+def test_a_config_of_cornernet_trains_from_its_weights(tmp_path: Path) -> None:
+    weights = {"module.net.1.weight": torch.ones(2, 64), "module.net.1.bias": torch.zeros(2)}
+    torch.save(weights, tmp_path / "Squares_500.pkl")
+    json_config(tmp_path, SQUARES)
+    shutil.copytree(CORNERNET / "core", tmp_path / "core")
+    arguments = ["configs/Squares_Tiny.json", "workers=2", "--weights", "Squares_500.pkl", "-o", "squares"]
+    said = roost("convert", "cornernet", *arguments, cwd=tmp_path)
+    assert said.returncode == 0, said.stderr
+    assert f"  cp -r {tmp_path}/core squares/\n" in said.stdout
+    project = tmp_path / "squares"
+    shutil.copytree(tmp_path / "core", project / "core")
+    checked = roost("check", "config.yaml", "-CPU", cwd=project)
+    assert checked.returncode == 0, checked.stderr
+    ended = roost("run", "config.yaml", "-CPU", "--name", "a", cwd=project)
+    assert ended.returncode == 0, ended.stderr
+    assert "init_from: weights.safetensors" in ended.stdout and "2 of 2 tensors loaded" in ended.stdout
+
+
+def test_a_mistake_is_one_line(tmp_path: Path) -> None:
+    said = roost("convert", "speechain", "missing.yaml", cwd=tmp_path)
+    assert said.returncode == 3 and len(said.stderr.splitlines()) == 1
+    (tmp_path / "exp.yaml").write_text("a: !!python/object/apply:os.system [touch hacked]\n")
+    said = roost("convert", "speechain", "exp.yaml", cwd=tmp_path)
+    assert said.returncode == 4 and len(said.stderr.splitlines()) == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["exp.yaml"]
