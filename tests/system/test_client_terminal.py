@@ -16,7 +16,7 @@ from tmux_terminal import ROOST, ScreenTerminal, TmuxTerminal
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.needs_program("tmux"), pytest.mark.timeout(600)]
-_COLOUR = re.compile(r"\x1b\[[0-9;]*(?:3[0-9]|4[0-9]|9[0-7])(?:;[0-9;]*)?m")
+_COLOUR = re.compile(r"\x1b\[[0-9;]*(?:3[0-8]|4[0-8]|9[0-7])(?:;[0-9;]*)?m")
 
 
 class Served:
