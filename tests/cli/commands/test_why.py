@@ -47,5 +47,6 @@ def test_one_line_and_what_happened(tmp_path: Path, messages: Messages) -> None:
         command = lab.queue("echo a b")
         lines = roost("why", command.id).stdout.splitlines()
         assert (
-            lines[0].startswith("C_3 /bin/sh -c 'echo a b': ") and lines[2] == "  command  /bin/sh -c 'echo a b'"
+            lines[0].startswith("C_3 /bin/sh -c 'echo a b': ")
+            and lines[2] == "  command  /bin/sh -c 'echo a b'"
         )
