@@ -18,7 +18,7 @@ from tests.waiting import wait_for
 
 def spec(**env: str) -> SessionSpec:
     """What a worker of this process's runs on the CPU would be started with."""
-    argv = [*session_request._WORKER, "/package", "1"]
+    argv = [*session_request.WORKER, "/package", "1"]
     made = session_request.worker_environment(cpu=True) | env
     return SessionSpec(argv, cwd="/", env=made, package="", session=1, output="", session_file="", token="")
 
