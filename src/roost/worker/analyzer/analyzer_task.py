@@ -281,7 +281,7 @@ class Analyzer:
     def _store(self, place: Path, write: Callable[[], T]) -> T | None:
         """Writes files of an analysis, and waits while the disk is full: a call that has ended must not stay
         "running". Returns None, after a line, if they cannot be written."""
-        is_told = False
+        is_announced = False
         while True:
             try:
                 return write()
@@ -290,9 +290,9 @@ class Analyzer:
                 if error.errno not in _FULL or self._interrupts.is_stopping:
                     self._print(why, _RED)
                     return None
-                if not is_told:
+                if not is_announced:
                     self._print(f"{why}; waiting for space", _YELLOW)
-                    is_told = True
+                    is_announced = True
             time.sleep(_SPACE_SECONDS)
 
     def _report(self, error: BaseException, place: Path, path: Path) -> CallEnd:
