@@ -207,3 +207,10 @@ def test_tasks_of_piped_lines_end_with_them(own: Lab) -> None:
     assert task.state in ENDED and f"{task.label}: asked to save and end" in said.stderr
     waited = piped("run -c p/root_config.json -CPU\nlogs T_2 -f\n", "local")
     assert waited.returncode == 0 and own.tasks()[-1].state == "succeeded", waited.stderr
+
+
+def test_a_closed_stdin_is_the_end_of_the_lines(own: Lab) -> None:
+    said = subprocess.run(
+        ["/bin/sh", "-c", 'exec "$@" <&-', "sh", *ROOST, "local"], capture_output=True, text=True, timeout=90
+    )
+    assert (said.returncode, said.stdout, said.stderr) == (0, "Waiting for command...\n", "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from pathlib import Path
 
@@ -38,7 +39,9 @@ def test_a_file_that_cannot_be_used_is_left_alone(tmp_path: Path) -> None:
     elsewhere.write_text("not ours\n")
     link = tmp_path / "link"
     link.symlink_to(elsewhere)
-    for path in (tmp_path, link):
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    for path in (tmp_path, link, fifo):
         ShellHistory(path).store_string("showTask")
     assert elsewhere.read_text() == "not ours\n"
 

@@ -36,7 +36,8 @@ class LineShell:
     def __init__(self, connection: LabConnection, *, name: str, ends_its_tasks: bool) -> None:
         self._connection, self._name, self._ends_its_tasks = connection, name, ends_its_tasks
         self._runner = VerbRunner(connection)
-        self._is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+        has_streams = sys.stdin is not None and sys.stdout is not None  # None: closed by who started it
+        self._is_terminal = has_streams and sys.stdin.isatty() and sys.stdout.isatty()
         self._exit_code = 0
 
     def run(self) -> int:
@@ -142,7 +143,7 @@ class LineShell:
 
 
 def _read_piped(prompt: str) -> str:
-    line = sys.stdin.readline()
+    line = sys.stdin.readline() if sys.stdin is not None else ""
     if not line:
         raise EOFError
     return line

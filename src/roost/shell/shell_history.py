@@ -55,6 +55,8 @@ class ShellHistory(History):
             self._write(f"{text}\n".encode("utf-8", "replace"), os.O_APPEND)
 
     def _write(self, data: bytes, flag: int) -> None:
-        fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | flag, 0o600)
+        # Without O_NONBLOCK a FIFO in its place would stop the shell.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+        fd = os.open(self._path, flags | flag, 0o600)
         with os.fdopen(fd, "wb") as file:
             file.write(data)
