@@ -162,3 +162,5 @@ def test_an_analyzer_that_ends_ends_the_following(
     assert re.search(rf"{label} has stopped|analysis \d+: (crashed|stopped)", seen.splitlines()[-1]), seen
     with pytest.raises(Refused):
         shown(own, f"runExp {label} forever")
+    own.watched = label
+    assert shown(own, "withdraw") == f"{label} is no longer watched, and had ended\n"

@@ -75,16 +75,19 @@ def test_a_shell_on_a_terminal(server: Server, terminals: list[Terminal]) -> Non
     see(shell, "run -c 'a", "is not closed")
     see(shell, "", "roost>")
     shell.press_ctrl_c_until("exit or Ctrl-D leaves the shell")
+    see(shell, "", "roost>")
     os.write(shell.fd, b"showDev\t")
     shell.wait_for("ices")
     see(shell, "", "simulated")
     shell.seen = ""
     os.write(shell.fd, b"\x1b[A")  # up
     shell.wait_for("showDevices")
-    os.write(shell.fd, b"\x03")
-    see(shell, "help runExp", "  runExp getAcc\r\n")
     shell.seen = ""
+    os.write(shell.fd, b"\x03")
+    shell.wait_for("exit or Ctrl-D leaves the shell")
     shell.wait_for("roost>")
+    see(shell, "help runExp", "  runExp getAcc\r\n")
+    see(shell, "", "roost>")
     os.write(shell.fd, b"\x04")
     assert shell.end()[0] == 0
     history = server.lab.state.parent / "shell_history"

@@ -58,8 +58,13 @@ def test_a_project_is_made_trained_shown_and_continued(
     task = server.lab.wait_for(id, timeout_seconds=90)
     assert task.state == "succeeded", (Path(task.package) / "_output.txt").read_text()
     rows = shown(runner, "showTask")
-    (row,) = [line for line in rows.splitlines() if "the first try" in line]
+    (row,) = [line for line in rows.splitlines() if label in line.split()]
+    assert "the first try" in row
     assert "succeeded" in row
+    assert row.split().count(label) == 1  # in its own column, which a narrow terminal has, too
+    narrow = VerbRunner(runner.connection)
+    narrow.width = 40
+    assert label in shown(narrow, "showTask")
     output = shown(runner, f"logs {label}")
     assert output and output.splitlines()[-2:] == shown(runner, f"logs {label} -n 2").splitlines()
     assert shown(runner, f"logs {id} -f") == output

@@ -109,7 +109,7 @@ def small_lab() -> list[LabChange]:
         task_row(15, "unet-cells-2d", "running", cards=(cards[0],), memory_mb=22_000),
     ]
     sweep = [
-        task_row(20 + number, f"digits_lr-{rate}", state, sweep="5eed0001", sweep_name="digits lr",
+        task_row(20 + number, f"digits_lr-{rate}", state, sweep="5eed0001", sweep_name="digits",
                  cards=(cards[3],) if state == "running" else (), exit_code=1 if state == "failed" else None,
                  reason="loss is nan at step 310" if state == "failed" else "",
                  ended=NOW - 100 * number if state in ("succeeded", "failed") else None)
@@ -124,7 +124,9 @@ def small_lab() -> list[LabChange]:
         task_row(31, "resnet101-imagenet", "pending", reason="needs 41 GB, GPU 3 has 22.4 GB free"),
         task_row(32, "ablation-no-mixup", "pending", held=True, reason="held: until it is released"),
     ]  # fmt: skip
-    analyzer = task_row(14, "resnet50-imagenet", "running", kind="analyze", num_cards=0, memory_mb=None)
+    analyzer = task_row(
+        14, "resnet50-imagenet/analyzers/3", "running", kind="analyze", num_cards=0, memory_mb=None
+    )
     ended = [
         task_row(8, "baseline", "succeeded"),
         task_row(9, "lr-too-high", "failed", reason="loss is nan at step 1,204", exit_code=1),

@@ -79,6 +79,9 @@ def test_a_filter_that_is_wrong_leaves_the_list_and_says_why() -> None:
             assert len(app_of(pilot).view.entries) == whole
             assert "running" in app_of(pilot).message  # the nearest state
             assert app_of(pilot).message.split(":")[0] in screen_text(pilot)
+            assert "not applied: /state:runing" in str(app_of(pilot).tasks.border_title)
+            await press(pilot, "escape")
+            assert "not applied" not in str(app_of(pilot).tasks.border_title)
 
     drive(body)
 
@@ -90,6 +93,12 @@ def test_a_sweep_unfolds_and_folds() -> None:
             assert app.view.select(next(entry.id for entry in app.view.entries if entry.sweep))
             await press(pilot, "enter")
             assert [entry.is_member for entry in app.view.entries].count(True) == 8
+            text = screen_text(pilot)
+            assert "8×" in text  # also where states are one sign
+            assert all(
+                f"  lr-{rate} " in text for rate in ("1e-1", "3e-2", "1e-4")
+            )  # without the sweep's name
+            assert "A_14" in text and "zers/3" not in text  # without the folder of its session
             await press(pilot, "j", "enter")
             assert app.focused is app.run_pane  # a member is a run
             app.tasks.focus()

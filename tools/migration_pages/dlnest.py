@@ -32,8 +32,8 @@ roost continue Saves/NAME                        # also within an epoch, with th
 roost analyze Saves/NAME -s showModel            # AnalyzeScripts/showModel.py
 ```
 
-The verbs are typed as before in `roost simple` (for a server) and `roost local` (without one): see
-[shells](guide/shells.md). Each program of DLNest has its like:
+The verbs are typed as before in `roost simple` (for a server), `roost local` (without one) and
+`roost client` (full screen): see [shells](guide/shells.md). Each program of DLNest has its like:
 `python -m roost.compat.dlnest.Run -c root_config.json`.
 
 `roost new mine -t dlnest-mnist` makes a project of this contract, `roost new mine -t dlnest` one without
@@ -190,7 +190,7 @@ _VERBS = (
         commands=["roost server --port 9999 --detach"],
         note="asks each request for a token, or comes over the user's own socket",
     ),
-    Option("python -m DLNest.Client, DLNest.Simple", "", commands=["roost simple"]),
+    Option("python -m DLNest.Client, DLNest.Simple", "", commands=["roost client", "roost simple"]),
     Option("python -m DLNest.Local", "", commands=["roost local"]),
     Option(
         "python -m DLNest.Run -c CFG",

@@ -106,7 +106,10 @@ def read(folder: Path) -> Session:
     analyzer = found.request.get("analyzer")
     if type(analyzer) is not int or found.record is not None or found.damage is not None:
         return found
-    return replace(found, record=_waiting_call(folder, analyzer, is_asked=found.is_live))
+    waiting = _waiting_call(folder, analyzer, is_asked=found.is_live)
+    if waiting.state == "crashed":  # or it began between reading its record and the look into the inbox
+        found = sessions.read(folder / REQUEST, folder / RECORD, number=int(folder.name))
+    return found if found.record is not None else replace(found, record=waiting)
 
 
 def _waiting_call(folder: Path, analyzer: int, *, is_asked: bool) -> SessionRecord:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import os
+import sys
 import time
-from collections.abc import Callable, Mapping
+import traceback
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -123,10 +126,11 @@ def _run(
     try:
         session = load()
         try:
-            analyze = function()
-            session._begin(files)
-            seeding.seed_all(seeding.mix(session._seed, "analysis"))
-            value = analyze(session)
+            with _ending_forks():
+                analyze = function()
+                session._begin(files)
+                seeding.seed_all(seeding.mix(session._seed, "analysis"))
+                value = analyze(session)
         finally:
             if is_last:
                 session._end()
@@ -137,6 +141,29 @@ def _run(
         raise
     write(value=value)
     return value
+
+
+@contextlib.contextmanager
+def _ending_forks() -> Iterator[None]:
+    """Ends a process that the function has forked where the function ends: it must not store the result, or
+    go on as a second analyzer."""
+    own, code = os.getpid(), 1
+    try:
+        yield
+        code = 0
+    except SystemExit as error:
+        if os.getpid() == own:
+            raise
+        code = error.code if isinstance(error.code, int) else int(error.code is not None)
+    except BaseException as error:
+        if os.getpid() == own:
+            raise
+        traceback.print_exception(error)
+    finally:
+        if os.getpid() != own:
+            with contextlib.suppress(Exception):
+                sys.stdout.flush()
+            os._exit(code & 0xFF)
 
 
 def load_package(

@@ -14,7 +14,7 @@ from roost.operations.queue.list_tasks import Sweep, TaskRow
 _HEADER = ("ID", "TASK", "NAME", "STATE", "CARDS", "MEMORY", "HOST", "TIME", "PROGRESS", "PRIORITY", "REASON")
 _LEFT_OUT = (
     (40, (("MEMORY",), ("HOST",), ("PRIORITY",), ("CARDS",))),
-    (16, (("PROGRESS",), ("TIME",), ("TASK",))),
+    (16, (("PROGRESS",), ("TIME",))),
 )
 """Columns that are left out on a narrow terminal, in this order, until so many characters of the last column
 are visible."""

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-import msgspec
 
-from roost.base.errors import Refused, UsageError
+from roost.base.errors import Refused, RoostError, UsageError
 from roost.base.text.byte_sizes import format_bytes
 from roost.display import terminal
 from roost.lab.queue.task import ENDED, PENDING
@@ -192,8 +191,7 @@ class VerbRunner:
         held = {card for row in rows for card in row.cards}
         cards = self.connection.devices().cards if held else []
         numbers = {card.id: card.number for card in cards}
-        named = [msgspec.structs.replace(row, short=f"{row.label} {row.short}") for row in rows]
-        yield from _lines(format_tasks(_group_sweeps(named), time.time(), numbers, self.width))
+        yield from _lines(format_tasks(_group_sweeps(rows), time.time(), numbers, self.width))
 
     def _show_devices(self, found: ParsedVerb) -> Iterator[str]:
         yield from self._device_table(self.connection.devices())
@@ -251,7 +249,13 @@ class VerbRunner:
         if self.watched is None:
             raise UsageError("no analyzer is watched", fix="`watch TASK` chooses one")
         watched, self.watched = self.watched, None
-        yield from _lines([f"{watched} is no longer watched, and continues"])
+        try:
+            what = (
+                ", and had ended" if self.connection.find_task(watched).state in ENDED else ", and continues"
+            )
+        except (RoostError, OSError):  # withdraw needs no server
+            what = ""
+        yield from _lines([f"{watched} is no longer watched{what}"])
 
     def _run_script(self, found: ParsedVerb) -> Iterator[str]:
         call = self.connection.run_script(self._analyzer(found, "SCRIPT"), found["script"])

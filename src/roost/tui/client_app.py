@@ -25,6 +25,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
+from rich.cells import cell_len
 from textual.app import App, ComposeResult
 from textual.binding import BindingType
 from textual.containers import Container, Vertical
@@ -323,6 +324,7 @@ class RoostClient(App[int]):
         ]
         if self.is_read_only:
             left.append((" read only ", colours.waiting, "b"))
+        cards: list[tuple[str, str, str]] = []
         right: list[tuple[str, str, str]] = []
         if self.lab is not None and self.lab.is_known:
             if self.lab.summary.trouble:
@@ -331,13 +333,14 @@ class RoostClient(App[int]):
                 left.append((" no daemon runs: roost lab start ", colours.bad, "b"))
             for card in self.lab.cards()[:8]:
                 use = "–" if card.status.utilization is None else f"{card.status.utilization}%"
-                right += [(f" {card.status.number}:", colours.faint, ""), (f"{use:<5}", colours.busy, "")]
+                cards += [(f" {card.status.number}:", colours.faint, ""), (f"{use:<5}", colours.busy, "")]
             counts = self.lab.summary.counts
             for name, tint in (("running", colours.busy), ("pending", colours.text), ("failed", colours.bad)):
                 if counts.get(name):
                     right += [(f"  {counts[name]:,}", tint, "b"), (f" {name}", colours.faint, "")]
             right.append((" ", "", ""))
-        self.status.show(left, right)
+        is_wide = sum(cell_len(text) for text, _, _ in (*left, *cards, *right)) < self._terminal_size.width
+        self.status.show(left, [*cards, *right] if is_wide else right)
         self._show_hints()
 
     def _show_hints(self) -> None:
@@ -346,7 +349,11 @@ class RoostClient(App[int]):
             self.hints.show([(f" {escape(self.message)}", colours.waiting, "")])
             return
         parts: list[tuple[str, str, str]] = []
+        left = self._terminal_size.width
         for key, word in [("F1", "command"), *key_table.hints(is_read_only=self.is_read_only)]:
+            left -= len(f" {key} {word} ")
+            if left < -1:  # the last blank may be missing
+                break
             parts += [(f" {key}", colours.accent, "b"), (f" {word} ", colours.faint, "")]
         self.hints.show(parts)
 
@@ -386,6 +393,7 @@ class RoostClient(App[int]):
         """Arranges the views anew."""
         self._terminal_size = event.size
         self._arrange()
+        self._show_status()
 
     _terminal_size = Size(80, 24)
 

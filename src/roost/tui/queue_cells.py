@@ -78,14 +78,13 @@ def entry_strip(
     if entry.sweep is not None:
         sweep = entry.sweep
         fold = "▾ " if entry.id in view.expanded else "▸ "
-        name = styled_text.escape(f"{fold}{sweep.sweep.name}")
+        name = styled_text.escape(f"{fold}{entry.name}")
         count = f"{len(sweep.tasks)}×"
         parts = [
             *gutter,
             cell(f"{label(sweep.tasks[0])}+", _LABEL, faint),
             cell(styled_text.middle(name, name_width - 1), name_width, text),
-            cell(f" {count}", state_width, faint),
-            cell("", card_width, faint),
+            cell(f" {count}", state_width + card_width, faint),
             *_sweep_tail(sweep, tail_width, colours, ground, plain_select),
         ]
         return Strip(parts).adjust_cell_length(width, text)
@@ -94,7 +93,7 @@ def entry_strip(
     row = task.row
     state = palette.style(state_colour(row.state, colours), ground, plain_select)
     indent = "  " if entry.is_member else ""
-    name = indent + styled_text.escape(row.name)
+    name = indent + styled_text.escape(entry.name)
     glyph = "‖" if row.held and row.state == "pending" else _GLYPHS.get(row.state, "·")
     word = f" {glyph} {'held' if row.held and row.state == 'pending' else row.state}"
     parts = [

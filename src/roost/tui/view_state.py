@@ -11,6 +11,7 @@ from roost.base.errors import UsageError
 
 if TYPE_CHECKING:
     from roost.operations.live_lab.lab_state import LabState, LabSweep, LabTask
+    from roost.operations.queue.list_tasks import TaskRow
 
 RunTab = Literal["curves", "log", "system", "pictures", "settings", "why", "compare"]
 RUN_TABS: tuple[RunTab, ...] = ("curves", "log", "system", "pictures", "settings", "why", "compare")
@@ -30,6 +31,8 @@ class ListEntry:
     sweep: LabSweep | None
     is_member: bool = False
     """Whether it is below its sweep."""
+    name: str = ""
+    """As it is listed: that of a member without the name of its sweep, which is the same on each line."""
 
 
 @dataclass
@@ -77,11 +80,13 @@ class ViewState:
         for one in found:
             sweep_tasks = getattr(one, "tasks", None)
             if sweep_tasks is not None:
-                groups.append([ListEntry(one.id, None, one)])  # type: ignore[arg-type]
+                groups.append([ListEntry(one.id, None, one, name=one.sweep.name)])  # type: ignore
             elif groups and (head := groups[-1][0]).sweep is not None and one in head.sweep.tasks:
-                groups[-1].append(ListEntry(one.id, one, None, is_member=True))
+                name = one.row.name.removeprefix(f"{head.name}_") or one.row.name
+                groups[-1].append(ListEntry(one.id, one, None, is_member=True, name=name))
             else:
-                groups.append([ListEntry(one.id, one, None)])  # type: ignore[arg-type]
+                name = _package_name(one.row)  # type: ignore[union-attr]
+                groups.append([ListEntry(one.id, one, None, name=name)])  # type: ignore[arg-type]
         if self.sort is None and "sort:" not in self.filter:
             groups.sort(key=lambda group: _usual_order(group[0]))
         return [entry for group in groups for entry in group]
@@ -197,6 +202,12 @@ class ViewState:
 def label(task: LabTask) -> str:
     """Returns the short name of a task in a command line."""
     return task.row.label
+
+
+def _package_name(row: TaskRow) -> str:
+    """Returns the name of a task; of one that reads a package the package's, as the label says the rest."""
+    name, _, folder = row.name.rpartition("/")
+    return name.rpartition("/")[0] if folder.isdigit() and "/" in name else row.name
 
 
 def _quantity(metric: str) -> str:

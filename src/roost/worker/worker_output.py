@@ -4,6 +4,7 @@ script's output in an analyzer."""
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import io
 import os
 import sys
@@ -62,6 +63,8 @@ def _tolerant_stream(raw: Any) -> io.TextIOWrapper:
 
 
 _FLUSH_SECONDS = 0.02
+_FIRST_COPY = 100
+"""Descriptors from here on are copies, out of the way of what a script closes."""
 
 
 class BurstBuffer:
@@ -82,6 +85,9 @@ class BurstBuffer:
     def __init__(self) -> None:
         sys.stderr.flush()
         self._fd, self._order = sys.stdout.fileno(), threading.RLock()
+        self._copies = {
+            fd: fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _FIRST_COPY) for fd in (self._fd, sys.stderr.fileno())
+        }
         self.stream = self._new_stream()
         self._work = threading.Event()
         os.register_at_fork(
@@ -94,8 +100,12 @@ class BurstBuffer:
         return _tolerant_stream(DiskFullTolerantOutput(self._fd, self._order))
 
     def claim(self) -> None:
-        """Makes the stream stdout and stderr of this process, whatever a script has done to them."""
-        if self.stream.closed:
+        """Makes the stream stdout and stderr of this process, whatever a script has done to them and to
+        their descriptors."""
+        for fd, copy in self._copies.items():
+            if not _is_same_file(fd, copy):
+                os.dup2(copy, fd)
+        if not _is_open(self.stream):
             self.stream = self._new_stream()
         sys.stdout = sys.stderr = self.stream
 
@@ -130,3 +140,22 @@ class BurstBuffer:
         self._order.release()
         with contextlib.suppress(ValueError):
             self.stream.reconfigure(write_through=True)
+
+
+def _is_same_file(fd: int, copy: int) -> bool:
+    """Whether two descriptors lead to one file; also true if the copy is closed, too."""
+    try:
+        wanted = os.fstat(copy)
+    except OSError:
+        return True
+    try:
+        return os.path.samestat(os.fstat(fd), wanted)
+    except OSError:
+        return False
+
+
+def _is_open(stream: io.TextIOWrapper) -> bool:
+    try:
+        return not stream.closed
+    except ValueError:  # its buffer was detached
+        return False

@@ -72,7 +72,7 @@ def test_a_config(tmp_path: Path) -> None:
             {"opt_algo": "sgd"},
             {"optimizers.main.momentum": 0.9, "optimizers.main.weight_decay": 1e-4},
         ),
-        ({"pretrain": "a.pkl"}, {"init_from.path": "a.pkl", "init_from.mapping": {"": "net."}}),
+        ({"pretrain": "a.pkl"}, {"init_from.path": "a.pkl", "init_from.mapping": {"module.": "net."}}),
         ({"max_iter": 10, "snapshot": 400}, {"checkpoint.fast": 1}),
     ],
     ids=lambda given: ",".join(given),
@@ -90,6 +90,15 @@ def test_words_are_those_of_the_command_line(tmp_path: Path) -> None:
 
 def test_each_setting_is_one_that_the_table_names(tmp_path: Path) -> None:
     check_keys(converted(tmp_path, "distributed=true", "workers=2", pretrain="a.pkl", chunk_sizes=[1, 2]))
+
+
+def test_weights_are_found_around_the_config(tmp_path: Path) -> None:
+    (tmp_path / "pre.pkl").write_bytes(b"")
+    found = converted(tmp_path, pretrain="pre.pkl")
+    assert at(found, "init_from.path") == str(tmp_path / "pre.pkl")
+    missing = converted(tmp_path, pretrain="${other}.pkl")
+    assert at(missing, "init_from.path") == "$${other}.pkl"
+    assert any("${other}.pkl" in text for text in missing.remarks)
 
 
 def test_a_key_that_was_ignored_is_said(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from roost.operations import lab as operations
 from roost.package.package import PackageFolder
 from roost.package.records import RecordsWriter
 from roost.serve.routes import event_streams, stream_end
-from roost.serve.routes.event_streams import FollowLog, LogStream, ReadLog
+from roost.serve.routes.event_streams import FollowLog, ReadLog, follow_log
 from roost.serve.routes.served_packages import run_id
 from roost.serve.routes.stream_end import is_run_over
 from tests.lab import queued
@@ -90,7 +90,7 @@ def test_no_piece_ends_within_a_character(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(event_streams, "_MAX_PIECES", 16)
     package = cut(tmp_path, b"")
     with (
-        contextlib.closing(LogStream(package.path, FollowLog(run=RUN))) as output,
+        contextlib.closing(follow_log(package.path, FollowLog(run=RUN))) as output,
         package.output.open("ab") as file,
     ):
         got: list[Any] = []
@@ -108,7 +108,7 @@ def test_no_piece_ends_within_a_character(tmp_path: Path, monkeypatch: pytest.Mo
         (last,) = wait_for(output.read_new)
         assert (last.data.text, last.data.raw) == ("\ufffd", b"\xf0\x9f") and not output.read_new()
         assert wait_for(lambda: output.has_ended)
-    resumed = LogStream(package.path, FollowLog(run=RUN, cursor=got[-1].cursor))
+    resumed = follow_log(package.path, FollowLog(run=RUN, cursor=got[-1].cursor))
     with contextlib.closing(resumed):
         assert not resumed.read_new() and wait_for(resumed.read_new)[0].data.raw == b"\xf0\x9f"
 
@@ -116,7 +116,7 @@ def test_no_piece_ends_within_a_character(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_log_that_was_shortened_at_the_end_of_a_session_is_followed_on(tmp_path: Path) -> None:
     package = cut(tmp_path, b"long" * 1000 + b"\xe2")
     (package.path / "sessions" / "1.request.json").write_text("{}")
-    with contextlib.closing(LogStream(package.path, FollowLog(run=RUN))) as output:
+    with contextlib.closing(follow_log(package.path, FollowLog(run=RUN))) as output:
         assert output.read_new()[0].data.raw == b"long" * 1000
         durable.write(package.output, b"short")
         assert output.read_new()[0].data.raw == b"\xe2" and not output.read_new()

@@ -11,7 +11,7 @@ from roost.lab.queue import task_file
 from roost.lab.queue.task import PENDING, Task
 from roost.package.package import PackageFolder
 from roost.serve.routes import stream_end
-from roost.serve.routes.stream_end import RunEndDetector, is_run_over
+from roost.serve.routes.stream_end import StreamEndDetector, is_run_over
 from tests.lab import queued
 from tests.lab.labs import Lab
 from tests.waiting import wait_for
@@ -84,7 +84,7 @@ def test_a_stream_has_ended_when_nothing_has_come_for_a_moment(
     monkeypatch.setattr(stream_end, "_QUIET_SECONDS", 0.05)
     monkeypatch.setattr(stream_end, "_CHECK_SECONDS", 0.0)
     package = run(lab, "succeeded")
-    detector = RunEndDetector(package)
+    detector = StreamEndDetector(lambda: is_run_over(package))
     assert not detector.has_ended
     wait_for(lambda: detector.has_ended)
     assert detector.has_ended

@@ -117,6 +117,13 @@ def test_a_panel_has_its_size(unicode: bool, y: list[float], logarithmic: bool) 
     assert all(one.cell_length <= 41 for one in found)
 
 
+def test_a_single_point_is_a_dash() -> None:
+    panel = CurvePanel("test", [PanelCurve("test", [100.0], [0.5], 0)])
+    found = curve_panel.draw(panel, 40, 9, palette.DARK, unicode=True, logarithmic=False)
+    dots = sum(ord(one) - 0x2800 > 0 for line in found for one in line.text if 0x2800 <= ord(one) < 0x2900)
+    assert dots >= 2
+
+
 @pytest.mark.parametrize(
     ("line", "text"),
     [

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from roost.operations.live_lab.lab_change import TaskRowChange
 from roost.tui.panes.output_pane import MAX_LINES
 from tests.tui.driving import app_of, client_on, drive, press, screen_text
@@ -63,5 +65,45 @@ def test_of_much_output_the_end_is_kept_and_shown() -> None:
             assert "later" not in screen_text(pilot)  # it was scrolled up
             await press(pilot, "G")
             assert "later" in screen_text(pilot)
+
+    drive(body)
+
+
+@pytest.mark.parametrize("back", [("k", "j"), ("pageup", "pagedown"), ("g", "G")])
+def test_long_lines_are_read_to_their_ends_and_scrolled(back: tuple[str, str]) -> None:
+    up, down = back
+
+    async def body() -> None:
+        async with client_on(small_lab(), (80, 24)) as pilot:
+            server = app_of(pilot).server
+            server.write_lines([f"begin-{number} {'x' * 250} end-{number}" for number in range(12)])
+            await press(pilot, "f2")
+            assert "end-11" in screen_text(pilot) and server.is_following
+            await press(pilot, up)
+            await press(pilot, up)
+            assert not server.is_following and "end-11" not in screen_text(pilot)
+            first = server.top
+            assert f"begin-{first} " in screen_text(pilot) and f"end-{first}" in screen_text(pilot)
+            server.write_lines(["one more"])
+            await pilot.pause()
+            assert server.top == first
+            for _ in range(5):
+                await press(pilot, down)
+            assert server.is_following and "one more" in screen_text(pilot)
+
+    drive(body)
+
+
+def test_a_search_shows_a_hit_among_long_lines() -> None:
+    async def body() -> None:
+        async with client_on(small_lab(), (80, 24)) as pilot:
+            server = app_of(pilot).server
+            server.write_lines(
+                [f"{number} {'x' * 400} {'NEEDLE' * (number % 8 == 0)}!{number}" for number in range(40)]
+            )
+            await press(pilot, "f2", "slash", *"needle", "enter")
+            for number in (32, 24, 16, 8, 0):
+                assert f"NEEDLE!{number}" in screen_text(pilot).replace(" │\n│ ", "")
+                await press(pilot, "n")
 
     drive(body)

@@ -93,7 +93,7 @@ def test_a_script_that_never_returns_is_interrupted(analyzer: Analyzer) -> None:
     for source in (FOREVER, sleeps):
         place, waits, last = analyzer.ask(source), analyzer.ask(RUNS), analyzer.ask(RUNS)
         analyzer.begun(place)
-        analyzer.inbox.request_interrupt(int(waits.name))  # it has not begun
+        analyzer.inbox.request_interrupt(int(waits.name))  # it has not begun, and never will
         analyzer.inbox.request_interrupt(int(place.name))
         found = analyzer.ended(place)
         assert (found.state, found.recorded.reason, found.recorded.exit_code) == (
@@ -102,7 +102,7 @@ def test_a_script_that_never_returns_is_interrupted(analyzer: Analyzer) -> None:
             130,
         )
         assert analyzer.ended(last).state == "succeeded"
-        assert analyzer.ended(waits).state in ("succeeded", "stopped")
+        assert analyzer.ended(waits).state == "stopped"
         assert "KeyboardInterrupt" in analysis_folder.read_result(place)["error"]["type"]
     analyzer.inbox.request_interrupt(1)  # has ended long ago
     assert analyzer.run(RUNS)[0].state == "succeeded"
@@ -149,3 +149,31 @@ def test_a_package_that_cannot_be_loaded(package: PackageFolder) -> None:
         waits = one.ask(RUNS)
         assert one.process.wait(60) == 3
         assert "99" in one.text() and analysis_folder.read(waits).is_live, "another attempt may run it"
+
+
+def test_a_forked_process_ends_with_the_script(analyzer: Analyzer) -> None:
+    forks = "import os\ndef experience(self):\n    os.fork()\n    return os.getpid()\n"
+    found, value = analyzer.run(forks)
+    assert found.state == "succeeded" and value == analyzer.process.pid
+    analyzer.run(RUNS)
+    assert analyzer.text().count(f"analysis {found.number}: succeeded") == 1
+    raises = forks.replace("os.fork()", "os.fork() or 1 / 0")
+    assert analyzer.run(raises)[1] == analyzer.process.pid
+    exits = "import os\nif (pid := os.fork()) == 0: raise SystemExit(3)\n"
+    exits += "def experience(self): return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])\n"
+    assert analyzer.run(exits)[1] == 3
+
+
+def test_what_a_script_does_to_the_process_ends_with_it(analyzer: Analyzer) -> None:
+    for line in ("os.close(1); os.close(2)", "os.umask(0o777)", "sys.stdout.detach()"):
+        analyzer.run(f"import os, sys\ndef experience(self): {line}")
+        found, _ = analyzer.run(RUNS)
+        place = analyzer.package.path / "analysis" / str(found.number)
+        assert found.state == "succeeded" and (place / "_output.txt").read_text() == "hello\n", line
+        assert (place / "_output.txt").stat().st_mode & 0o444, line
+
+
+def test_a_script_that_removes_its_folder(analyzer: Analyzer) -> None:
+    place = analyzer.ask("import shutil\ndef experience(self): shutil.rmtree(self._files.place)")
+    analyzer.printed(f"analysis {place.name} cannot be stored: ")
+    assert analyzer.run(RUNS)[0].state == "succeeded"

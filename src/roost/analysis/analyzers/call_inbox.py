@@ -2,9 +2,9 @@
 
 ::
 
-    3.json      a call that waits:     {"analysis": 7}, or {"checkpoint": 2 | "last" | "untrained"}
-    2.begun     the call that is carried out; removed at its end
-    interrupt   a request to interrupt an analysis, or to leave it out: {"analysis": 7}
+    3.json        a call that waits:     {"analysis": 7}, or {"checkpoint": 2 | "last" | "untrained"}
+    2.begun       the call that is carried out; removed at its end
+    7.interrupt   a request to interrupt analysis 7, or to leave it out
 
 Operations add files, the analyzer renames and removes them; each step is one atomic change of a name, so both
 may be killed at any time. A call that an analyzer had begun when it was killed stays ``.begun``.
@@ -23,8 +23,7 @@ from typing import Any, NamedTuple
 from roost.base import durable
 from roost.package import sessions
 
-INTERRUPT = "interrupt"
-_WAITING, _BEGUN = ".json", ".begun"
+_WAITING, _BEGUN, _INTERRUPT = ".json", ".begun", ".interrupt"
 LAST, UNTRAINED = "last", "untrained"
 """What a switch may name in place of the id of a checkpoint."""
 
@@ -105,13 +104,16 @@ class CallInbox:
         return found
 
     def _entries(self) -> Iterator[tuple[int, str]]:
+        return ((number, name) for number, name in self._numbered() if not name.endswith(_INTERRUPT))
+
+    def _numbered(self) -> Iterator[tuple[int, str]]:
         try:
             names = os.listdir(self.folder)  # noqa: PTH208  - names alone
         except FileNotFoundError:
             return
         for name in names:
             stem, dot, suffix = name.partition(".")
-            if stem.isdecimal() and f"{dot}{suffix}" in (_WAITING, _BEGUN):
+            if stem.isdecimal() and f"{dot}{suffix}" in (_WAITING, _BEGUN, _INTERRUPT):
                 yield int(stem), name
 
     # --- for the analyzer
@@ -125,22 +127,25 @@ class CallInbox:
         return True
 
     def end(self, call: CallRequest) -> None:
-        """Removes a call that has ended, or will never begin."""
-        for suffix in (_WAITING, _BEGUN):
-            (self.folder / f"{call.seq}{suffix}").unlink(missing_ok=True)
+        """Removes a call that has begun. One that waits under its number stays: a process that looked before
+        the call began may have added it."""
+        (self.folder / f"{call.seq}{_BEGUN}").unlink(missing_ok=True)
 
-    # --- the interrupt
+    def withdraw(self, call: CallRequest) -> None:
+        """Removes a call that has not begun."""
+        (self.folder / f"{call.seq}{_WAITING}").unlink(missing_ok=True)
+
+    # --- the interrupts
 
     def request_interrupt(self, analysis: int) -> None:
         """Requests the analyzer to interrupt an analysis, or to leave it out if it waits."""
         self._make_folder()
-        durable.write_unsynced(self.folder / INTERRUPT, sessions.to_json({"analysis": analysis}))
+        durable.write_unsynced(self.folder / f"{analysis}{_INTERRUPT}", b"")
 
-    def interrupted(self) -> int | None:
-        """Returns the number of the analysis that is to be interrupted; None: no interrupt is requested."""
-        number = (sessions.load_json(self.folder / INTERRUPT) or {}).get("analysis")
-        return number if type(number) is int else None
+    def interrupted(self) -> set[int]:
+        """Returns the numbers of the analyses that are to be interrupted."""
+        return {number for number, name in self._numbered() if name.endswith(_INTERRUPT)}
 
-    def remove_interrupt(self) -> None:
-        """Removes the request to interrupt."""
-        (self.folder / INTERRUPT).unlink(missing_ok=True)
+    def remove_interrupt(self, analysis: int) -> None:
+        """Removes the request to interrupt an analysis."""
+        (self.folder / f"{analysis}{_INTERRUPT}").unlink(missing_ok=True)

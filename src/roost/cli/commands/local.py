@@ -14,7 +14,8 @@ def command() -> int:
     TASK -f` waits for a task.
 
     \b
-    roost local
+    roost local                     # then, for example: help run
+    echo showTask | roost local
     """
     from roost.shell import local_connection
     from roost.shell.line_shell import LineShell

@@ -139,8 +139,11 @@ def interrupt_script(analyzer: str) -> ScriptInterrupt:
         Refused: The analyzer has ended.
     """
     found = _find_running(analyzer)
+    root = Path(found.task.package) / analysis_folder.NAME
     calls = [call.analysis for call in (*found.inbox.begun(), *found.inbox.waiting())]
-    first = next((number for number in calls if number is not None), None)
+    # The record of a call ends a moment before the call leaves the inbox.
+    live = (one for one in calls if one is not None and analysis_folder.read(root / str(one)).is_live)
+    first = next(live, None)
     if first is not None:
         found.inbox.request_interrupt(first)
     return ScriptInterrupt(found.task.id, first)

@@ -13,7 +13,7 @@ from roost.config.other_tools.option_tables.cornernet_options import GROUPS
 from roost.config.other_tools.option_tables.option_table import by_name
 from roost.operations.converting.conversion import Conversion
 from roost.operations.converting.project_files import project_file
-from roost.operations.converting.speechain_values import escape, parse_value
+from roost.operations.converting.speechain_values import escape, parse_value, weights_path
 
 SECTION = "cornernet"
 _ARGUMENTS, _SYSTEM = (by_name([group]) for group in GROUPS)
@@ -107,7 +107,9 @@ def _add_training(conversion: Conversion) -> None:
     put("test_at_end", "none", "test_split")
     put("save_root", str(conversion.value("cache_dir")), "cache_dir")
     if (path := conversion.value("pretrain")) is not None:
-        put("init_from", {"path": path, "mapping": {"": "net."}, "strict": True}, "pretrain")
+        found, remark = weights_path(str(path), conversion.source.absolute())
+        conversion.remarks += [remark] if remark is not None else []
+        put("init_from", {"path": found, "mapping": {"module.": "net."}, "strict": True}, "pretrain")
     if conversion.value("--iter"):
         conversion.lose("--iter", "`roost continue PACKAGE --iter N` continues a run")
 

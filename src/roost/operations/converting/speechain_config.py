@@ -334,11 +334,11 @@ def _add_model(conversion: Conversion, training: Mapping[str, Any], written: Any
         conversion.comments["freeze"] = "frozen_modules"
     if (pretrained := conf.get("pretrained_model")) is not None:
         several = pretrained if isinstance(pretrained, list) else [pretrained]
-        conversion.put("init_from", [_initial_weights(one, where) for one in several])
+        conversion.put("init_from", [_initial_weights(conversion, one, where) for one in several])
         conversion.comments["init_from"] = "pretrained_model"
 
 
-def _initial_weights(given: Any, where: object) -> dict[str, Any]:
+def _initial_weights(conversion: Conversion, given: Any, where: object) -> dict[str, Any]:
     spec: Any = {"path": given} if isinstance(given, str) else given
     if not isinstance(spec, Mapping) or not isinstance(spec.get("path"), str):
         raise ConfigError(
@@ -348,8 +348,10 @@ def _initial_weights(given: Any, where: object) -> dict[str, Any]:
             where=where,
         )
     mapping = {str(there): f"model.{here}" for there, here in (spec.get("mapping") or {}).items()}
+    path, remark = speechain_values.weights_path(spec["path"], conversion.source.absolute())
+    conversion.remarks += [remark] if remark is not None else []
     return {
-        "path": spec["path"],
+        "path": path,
         "mapping": {"": "model.", **mapping},
         "strict": bool(spec.get("strict", True)),
     }

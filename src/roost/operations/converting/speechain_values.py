@@ -243,6 +243,20 @@ class _TextReader:
 # --- paths ------------------------------------------------------------------------------------------------
 
 
+def weights_path(given: str, config: Path) -> tuple[str, str | None]:
+    """Returns the path of a file of weights as the config of a project needs it, absolute if the file is
+    found, and else a remark.
+
+    Args:
+        given: The path in the old config.
+        config: The old config.
+    """
+    try:
+        return escape(str(find_file(given, config, "weights", None).resolve())), None
+    except NotFound:
+        return escape(given), f"the weights {given} were not found: correct the path below `init_from`"
+
+
 def find_file(given: str, config: Path, setting: str, where: object) -> Path:
     """Returns the file that a config names: an absolute path, or one that starts at the config's folder, at a
     folder around it (recipes are below SpeeChain's own folder), at the working folder or at

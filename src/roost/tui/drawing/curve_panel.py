@@ -55,6 +55,9 @@ def draw(
     for number, curve in reversed(list(enumerate(curves))):
         code = _code(colours.curves[curve.colour % len(colours.curves)])
         points = [(x_axis.fraction(x), y_axis.fraction(y)) for x, y in zip(curve.x, curve.y, strict=True)]
+        if len(points) == 1:  # a dash, as one dot is hardly seen
+            (x, y), half = points[0], 1 / max(1, inner)
+            points = [(max(0.0, x - half), y), (min(1.0, x + half), y)]
         canvas.line(points, Pen(number, code))
     faint = palette.style(colours.faint, attributes="" if colours.faint else "d")
     labels = {

@@ -155,7 +155,7 @@ class DevicesPane(LineView):
         host, colours = lab.host, self.palette
         text, faint = palette.style(colours.text), palette.style(colours.faint)
         cpu = lab.host_cpu.values[-1] if lab.host_cpu.values else None
-        size = max(6, min(_SPARK, width - 50))
+        size = max(6, min(_SPARK, width - 54))
         found = [
             cell("host", 7, palette.style(colours.text, attributes="b")),
             cell(f"{host.cores} cores", 10, faint),
@@ -167,10 +167,10 @@ class DevicesPane(LineView):
             used = newest if newest is not None else host.memory_used_mb
             share = used / host.total_memory_mb
             style = palette.style(colours.bad if share > 0.9 else colours.curves[0])
-            found += bar([(share, style)], 10, palette.style(colours.line or ""))
-            found.append(
-                Segment(f" {format_memory(round(used))} of {format_memory(host.total_memory_mb)}", faint)
-            )
+            found += bar([(share, style)], 10 if width >= 62 else 6, palette.style(colours.line or ""))
+            words = f" {format_memory(round(used))} of {format_memory(host.total_memory_mb)}"
+            left = width - sum(one.cell_length for one in found)
+            found.append(Segment(words if len(words) <= left else words.partition(" of ")[0], faint))
         return Strip(found)
 
     def on_click(self, event: events.Click) -> None:

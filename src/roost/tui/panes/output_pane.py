@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from itertools import islice
 
 from rich.segment import Segment
 from textual.events import Key
@@ -33,6 +32,9 @@ class OutputPane(LineView):
         self.search = ""
         """What is searched; lines that have it are highlighted."""
         self.is_following = True
+        self._drawn_lines = 1
+        self._hit = 0
+        """The line that the search found last."""
 
     def set_empty_text(self, text: str) -> None:
         """Says what is shown without output."""
@@ -73,35 +75,76 @@ class OutputPane(LineView):
         """Returns all lines, without colours."""
         return "\n".join(styled_text.plain(one) for one in (*self._lines, *([self._open] * bool(self._open))))
 
-    # Lines are counted from the end as long as it is followed, so that wrapping costs only what is visible.
+    # A long line takes several rows. Lines are wrapped from the end as long as it is followed, else from
+    # the first that is visible, so that wrapping costs only what is visible.
 
     def count(self) -> int:
         """Returns the number of lines."""
         return len(self._lines) + bool(self._open)
 
     def _draw(self) -> list[Strip]:
-        if not self.is_following:
+        if not self.count() or not self.follows_at_end():
             return super()._draw()
         width, height = self.size
-        if not self.count():
-            return super()._draw()
         self._ground = self.rich_style
         head = self.header(width)
         rows = max(0, height - len(head))
+        end, _ = self._first_of_the_end()
+        if self.is_following or self.top > end:  # above the end, if the pane has become larger
+            self.top = end
         found: list[Strip] = []
-        newest = reversed(self._lines)
-        sources = ([self._open] if self._open else []) + list(islice(newest, rows))
         used = 0
-        for line in sources:
-            pieces = styled_text.wrap(self._strip(line), width)
-            found[:0] = pieces
-            used += 1
-            if len(found) >= rows:
+        for index in range(self.top, self.count()):
+            if len(found) >= rows and not self.is_following:
                 break
-        self.top = max(0, self.count() - used)
+            found += styled_text.wrap(self.line(index, width), width)
+            used += 1
+        shown = found[max(0, len(found) - rows) :] if self.is_following else found[:rows]
+        self._drawn_lines = used
         self._set_position(self.count(), used)
-        shown = found[-rows:] if rows else []
         return [*head, *shown, *([Strip.blank(width)] * (rows - len(shown)))]
+
+    def _first_of_the_end(self, before: int | None = None, rows: int | None = None) -> tuple[int, bool]:
+        """Returns the first line that is visible when the last one is, and whether its beginning is not.
+
+        Args:
+            before: The line after the last one; None: that of all lines.
+            rows: The rows there are; None: those of the pane.
+        """
+        width = self.size.width
+        index = self.count() if before is None else before
+        left = self.visible_rows if rows is None else rows
+        while index > 0 and left > 0:
+            index -= 1
+            left -= len(styled_text.wrap(self.line(index, width), width))
+        return index, left < 0
+
+    def scroll_by(self, lines: int) -> None:
+        """Scrolls by lines, down for a positive number; at the end new lines stay visible."""
+        if not self.follows_at_end():
+            super().scroll_by(lines)
+            return
+        end, is_cut = self._first_of_the_end()
+        top = max(0, self.top + lines)
+        self.is_following = top >= end + is_cut and (lines > 0 or end == 0)
+        self.top = min(top, end)
+        self.lines_changed()
+
+    def key_pagedown(self) -> None:
+        """Moves down by a page."""
+        self.move(max(1, self._drawn_lines - 1))
+
+    key_ctrl_f = key_pagedown
+
+    def key_pageup(self) -> None:
+        """Moves up by a page."""
+        if not self.follows_at_end():
+            super().key_pageup()
+            return
+        top, _ = self._first_of_the_end(self.top + 1, self.visible_rows)
+        self.move(min(-1, top - self.top))
+
+    key_ctrl_b = key_pageup
 
     def line(self, index: int, width: int) -> Strip:
         """Returns a line."""
@@ -151,12 +194,13 @@ class OutputPane(LineView):
         if not hits:
             self.lines_changed()
             return False
-        here = len(lines) if changed or self.is_following else self.top + self.visible_rows // 2
+        here = len(lines) if changed or self.is_following else self._hit
         before = [one for one in hits if one < here]
         after = [one for one in hits if one > here]
         target = (before[-1] if before else hits[-1]) if backwards else (after[0] if after else hits[0])
         self.is_following = False
-        self.top = max(0, target - self.visible_rows // 2)
+        self.top, _ = self._first_of_the_end(target, self.visible_rows // 2)
+        self._hit = target
         self.lines_changed()
         return True
 

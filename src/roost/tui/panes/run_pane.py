@@ -72,10 +72,12 @@ class RunPane(OutputPane):
         return [Strip(parts)]
 
     def _word(self, tab: RunTab, width: int) -> str:
-        if tab == "log" and self.view.rank:
-            return f"Log {self.view.rank}"
-        word = tab.capitalize()
-        return word if width >= 64 else word[:4]
+        """Returns the word on a tab: four letters of it where not all words fit in their whole length."""
+        words = {one: one.capitalize() for one in self.tabs()}
+        if self.view.rank:
+            words["log"] = f"Log {self.view.rank}"
+        fits = sum(len(word) + 3 for word in words.values()) <= width
+        return words[tab] if fits or tab == "log" else words[tab][:4]
 
     def count(self) -> int:
         """Returns the number of lines."""

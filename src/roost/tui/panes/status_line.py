@@ -13,7 +13,7 @@ from roost.tui.drawing.palette import DARK, Palette
 
 
 class StatusLine(Widget):
-    """One line: parts at the left, parts at the right, which give way."""
+    """One line: parts at the left, parts at the right, which give way, the first ones before the others."""
 
     ALLOW_SELECT = False
     palette: Palette = DARK
@@ -33,10 +33,12 @@ class StatusLine(Widget):
         """Returns the line."""
         width = self.size.width
         left = Strip([Segment(text, palette.style(colour, "", more)) for text, colour, more in self._left])
-        right = Strip([Segment(text, palette.style(colour, "", more)) for text, colour, more in self._right])
+        parts = [Segment(text, palette.style(colour, "", more)) for text, colour, more in self._right]
+        while parts and left.cell_length + sum(one.cell_length for one in parts) >= width:
+            del parts[0]
+        right = Strip(parts)
         free = width - left.cell_length - right.cell_length
-        if free < 1:
-            right = Strip([])
-            free = width - left.cell_length
-        line = Strip.join([left, Strip([Segment(" " * max(0, free))]), right]).crop(0, width)
+        line = Strip.join([left, Strip([Segment(" " * max(0, free))]), right])
+        if line.text[width:].strip():
+            line = Strip.join([line.crop(0, width - 1), Strip([Segment("…")])])
         return line.adjust_cell_length(width).apply_style(self.rich_style)

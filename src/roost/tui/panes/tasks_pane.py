@@ -33,10 +33,12 @@ class TasksPane(LineView):
         super().__init__("tasks", "F4 Tasks")
         self.view = view
         self.numbers: dict[str, int] = {}
-        self.empty = "no tasks"
+        self.empty = ""
+        """What is said without tasks; nothing before the lab is known."""
 
     def show(self, lab: LabState) -> None:
         """Shows the tasks of a lab; `ViewState.refresh` has made the list."""
+        self.empty = "no tasks" if lab.is_known else ""
         self.numbers = {card.id: card.status.number for card in lab.cards()}
         self._set_title(lab)
         self.lines_changed()
@@ -48,7 +50,7 @@ class TasksPane(LineView):
         ]
         title = "F4 Tasks" + (f" · {', '.join(words)}" if words else "")
         if self.view.filter:
-            title += f" · /{self.view.filter}"
+            title += f" · {'not applied: ' * bool(self.view.filter_error)}/{self.view.filter}"
         if self.border_title != title:
             self.border_title = title
 

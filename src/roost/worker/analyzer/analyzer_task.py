@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import io
 import os
 import stat
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -40,6 +42,10 @@ from roost.worker.worker_output import BurstBuffer
 
 _BOLD, _RED, _GREEN, _YELLOW = "1", "31", "32", "33"
 _STOPPED = "stopped on request"
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_SPACE_SECONDS = 0.5
+"""Between two looks whether a full disk has space again."""
+T = TypeVar("T")
 
 
 def run_analyzer(package: PackageFolder, folder: Path) -> str:
@@ -115,6 +121,8 @@ class Analyzer:
         )
         self._loaded: AnalyzedPackage | None = None
         self._buffer = BurstBuffer()
+        self._umask = os.umask(0o022)
+        os.umask(self._umask)
 
     def load(self) -> None:
         """Loads the package.
@@ -164,25 +172,29 @@ class Analyzer:
         session = analysis_folder.read(place)
         if not session.request or (session.record is not None and session.recorded.state != "running"):
             return  # the folder was removed, or only the inbox was not up to date
-        record = session.record or call_record.begin(place, output_begin=None)
+        begin = functools.partial(call_record.begin, place, output_begin=None)
+        record = session.record or self._store(place, begin)
+        if record is None:
+            return
         end = self._output_size()
-        self._copy_output(place, record.output_begin, end)
+        self._store(place, lambda: self._copy_output(place, record.output_begin, end))
         error = "the analyzer was killed while the script ran"
-        call_record.end(place, record, CallEnd("crashed", 1, ANALYZER_ENDED, error), output_end=end)
+        crashed = CallEnd("crashed", 1, ANALYZER_ENDED, error)
+        self._store(place, lambda: call_record.end(place, record, crashed, output_end=end))
         self._print(f"analysis {place.name}: {error}", _RED)
 
     # --- one call
 
     def carry_out_next_call(self) -> bool:
         """Carries out the first call that waits; False if none does."""
-        interrupted = self._inbox.interrupted()
         calls = self._inbox.waiting()
-        if interrupted is not None:
-            self._inbox.remove_interrupt()
-            for call in calls:
-                if call.analysis == interrupted:
-                    self._record_unrun(call, CallEnd("stopped", INTERRUPTED_EXIT_CODE, INTERRUPTED))
-                    return True
+        interrupted = self._inbox.interrupted()
+        for number in interrupted:
+            self._inbox.remove_interrupt(number)
+        for call in calls:
+            if call.analysis in interrupted:
+                self._record_unrun(call, CallEnd("stopped", INTERRUPTED_EXIT_CODE, INTERRUPTED))
+                return True
         if not calls:
             return False
         call = calls[0]
@@ -200,8 +212,8 @@ class Analyzer:
         if call.analysis is not None:
             place = self._package.path / analysis_folder.NAME / str(call.analysis)
             if analysis_folder.read(place).request:
-                call_record.end(place, call_record.begin(place, output_begin=None), end, output_end=None)
-        self._inbox.end(call)
+                self._store(place, functools.partial(_record_unrun, place, end))
+        self._inbox.withdraw(call)
 
     def _run_script(self, number: int) -> None:
         place = self._package.path / analysis_folder.NAME / str(number)
@@ -213,9 +225,11 @@ class Analyzer:
             return
         name = escape_control(path.stem).replace("\n", "\\n")
         self._print(f"analysis {number}: {name}", _BOLD)
-        record = call_record.begin(place, output_begin=self._output_size())
         assert self._loaded is not None
         self._prepare_process()
+        record = self._store(place, lambda: call_record.begin(place, output_begin=self._output_size()))
+        if record is None:
+            return
         found, is_stopped = CallEnd("succeeded", 0, "finished"), False
         with self._buffer:
             try:
@@ -245,11 +259,12 @@ class Analyzer:
     def _finish_call(self, place: Path, record: Any, found: CallEnd) -> None:
         """Records the end of a call, then prints its value and its end."""
         end = self._output_size()
-        try:
+
+        def write() -> None:
             self._copy_output(place, record.output_begin, end)
             call_record.end(place, record, found, output_end=end)
-        except OSError as error:
-            self._print(f"analysis {place.name} is not stored completely: {error}", _RED)
+
+        self._store(place, write)
         result = analysis_folder.read_result(place)
         if found.state == "succeeded":
             if result.get("value") is not None:
@@ -262,6 +277,23 @@ class Analyzer:
         how = INTERRUPTED if found.reason == INTERRUPTED else found.state
         link = "in" if found.state == "succeeded" else "after"
         self._print(f"analysis {place.name}: {how} {link} {took}", styles.get(found.state, _RED))
+
+    def _store(self, place: Path, write: Callable[[], T]) -> T | None:
+        """Writes files of an analysis, and waits while the disk is full: a call that has ended must not stay
+        "running". Returns None, after a line, if they cannot be written."""
+        is_told = False
+        while True:
+            try:
+                return write()
+            except OSError as error:
+                why = f"analysis {place.name} cannot be stored: {single_line(str(error))}"
+                if error.errno not in _FULL or self._interrupts.is_stopping:
+                    self._print(why, _RED)
+                    return None
+                if not is_told:
+                    self._print(f"{why}; waiting for space", _YELLOW)
+                    is_told = True
+            time.sleep(_SPACE_SECONDS)
 
     def _report(self, error: BaseException, place: Path, path: Path) -> CallEnd:
         """Prints the error of a script and returns the end that it means."""
@@ -281,6 +313,7 @@ class Analyzer:
     def _prepare_process(self) -> None:
         """Undoes what an earlier script may have done to the process."""
         self._interrupts.install()
+        os.umask(self._umask)
         os.chdir(self._package.path)
         torch.set_grad_enabled(True)
         pyplot = sys.modules.get("matplotlib.pyplot")
@@ -322,6 +355,7 @@ class Analyzer:
     # --- output
 
     def _print(self, text: str, style: str) -> None:
+        self._buffer.claim()  # a thread that a script has left may close it at any time
         stream = self._buffer.stream
         stream.write(f"\x1b[{style}m{text}\x1b[0m\n")
         stream.flush()
@@ -337,6 +371,10 @@ class Analyzer:
             return
         with _open_to_read(1) as source:
             call_output.copy(source, begin, end, place / analysis_folder.OUTPUT)
+
+
+def _record_unrun(place: Path, end: CallEnd) -> None:
+    call_record.end(place, call_record.begin(place, output_begin=None), end, output_end=None)
 
 
 @contextlib.contextmanager

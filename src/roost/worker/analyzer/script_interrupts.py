@@ -84,7 +84,7 @@ class ScriptInterrupts:
     def _guarded(self, function: Callable[[], T]) -> T:
         if self.is_stopping:
             raise AnalyzerStopped
-        if self._is_pending or (self._running is not None and self._inbox.interrupted() == self._running):
+        if self._is_pending or self._running in self._inbox.interrupted():
             raise KeyboardInterrupt
         return function()
 
@@ -113,7 +113,7 @@ class ScriptInterrupts:
     def _listen(self) -> None:
         while self._watch.wait():
             with self._lock:
-                if self._running is not None and self._inbox.interrupted() == self._running:
-                    self._inbox.remove_interrupt()
+                if self._running is not None and self._running in self._inbox.interrupted():
+                    self._inbox.remove_interrupt(self._running)
                     signal.pthread_kill(self._main, signal.SIGINT)
             self._wakeups.put(None)
