@@ -162,7 +162,7 @@ def test_keys_at_other_sizes(served: Served, terminal: Open, size: tuple[int, in
     client.keys("Enter")
     client.wait_for_text("no task matches")
     client.keys("Escape")
-    client.wait_for_text("counts")
+    client.wait_until_gone("no task matches")
     client.keys("?")
     client.wait_for_text("Keys")
     client.keys("Escape")

@@ -85,7 +85,7 @@ class TmuxTerminal:
         state = self._run("display-message", "-p", "#{cursor_flag} #{mouse_any_flag} #{keypad_flag}").split()
         assert state[0] == "1", "the cursor is hidden"
         assert state[1] == "0", "the mouse is reported"
-        self.type("clear; stty -a | tr ';' '\\n' | grep -o ' -\\?icanon\\| -\\?echo ' | xargs; echo done")
+        self.type("clear; stty -a | tr ';' '\\n' | grep -o ' -\\?icanon\\| -\\?echo ' | xargs; echo do''ne")
         self.keys("Enter")
         screen = self.wait_for_text("done\n")
         assert "icanon" in screen

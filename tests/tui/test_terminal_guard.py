@@ -16,7 +16,7 @@ import pytest
 from tests.waiting import wait_for
 
 _PROGRAM = """
-import os, signal, sys, time, tty
+import os, select, signal, sys, time, tty
 from roost.base.errors import Refused
 from roost.tui.terminal_guard import run_guarded
 
@@ -26,6 +26,8 @@ def body():
     {body}
 
 code = run_guarded(body)
+if select.select([0], [], [], 0)[0]:
+    os.write(1, b"typed " + os.read(0, 100))
 os.write(1, b"<code %d>" % code)
 """
 
@@ -57,10 +59,11 @@ class GuardedProgram:
         wait_for(lambda: b"ready" in self.read() and b"." in self.output.partition(b"ready ")[2], 30)
         return int(self.output.partition(b"ready ")[2].partition(b".")[0])
 
-    def end(self) -> int:
-        """Waits for the end, and checks that the terminal is restored."""
+    def end(self, typed: bytes = b"") -> int:
+        """Waits for the end, and checks that the terminal is restored, and that it has what was typed."""
         wait_for(lambda: os.waitpid(self.pid, os.WNOHANG)[0], 30)
         output = self.read()
+        assert (b"typed " + typed in output) == bool(typed)
         assert output.rfind(b"\x1b[?1049l") > output.rfind(b"\x1b[?1049h")
         assert output.rfind(b"\x1b[?25h") > output.rfind(b"\x1b[?25l")
         assert output.rfind(b"\x1b[?1003l") > output.rfind(b"\x1b[?1003h")
@@ -89,8 +92,18 @@ def guarded(tmp_path: Path) -> Iterator[Callable[[str], GuardedProgram]]:
 Start = Callable[[str], GuardedProgram]
 
 
+_LEAVE = 'os.write(1, b"\\x1b[?1003l\\x1b[?1049l\\x1b[?25h")\n'
+
+
 def test_an_orderly_end(guarded: Start) -> None:
-    assert guarded("return 5").end() == 5
+    assert guarded(f"{_LEAVE}return 5").end() == 5
+
+
+def test_what_is_typed_while_the_client_leaves_is_not_lost(guarded: Start) -> None:
+    program = guarded(f"{_LEAVE}os.write(1, b'left')\nselect.select([0], [], [])\nreturn 3\n")
+    wait_for(lambda: b"left" in program.read(), 30)
+    os.write(program.fd, b"next command\n")
+    assert program.end(b"next command") == 3
 
 
 def test_a_client_that_is_killed(guarded: Start) -> None:
@@ -131,7 +144,7 @@ def test_a_mistake_of_the_user_keeps_its_text_and_code(guarded: Start) -> None:
 
 
 def test_a_stopped_client_stops_its_guard_and_both_go_on(guarded: Start) -> None:
-    program = guarded("os.kill(os.getpid(), signal.SIGSTOP)\nreturn 7")
+    program = guarded(f"os.kill(os.getpid(), signal.SIGSTOP)\n{_LEAVE}return 7")
     program.client_pid()
     wait_for(lambda: _state(program.pid) == "T", 30)
     os.kill(program.pid, signal.SIGCONT)

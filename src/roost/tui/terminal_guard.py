@@ -57,20 +57,23 @@ def run_guarded(body: Callable[[], int]) -> int:
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         os._exit(_run_child(body, writing, parent))
     os.close(writing)
+    status, message = None, b""
     try:
         status = _wait(child, blocked)
+        with os.fdopen(reading, "rb") as pipe:
+            message = pipe.read()
     finally:
-        _restore(fd, attributes)
-    with os.fdopen(reading, "rb") as pipe:
-        message = pipe.read().decode(errors="replace")
+        is_orderly = status is not None and os.WIFEXITED(status) and not message
+        _restore(fd, attributes, resets=not is_orderly)
     if os.WIFSIGNALED(status):
         return 128 + os.WTERMSIG(status)
     code = os.waitstatus_to_exitcode(status)
-    if code == _FAILED and message:
-        sys.stderr.write(message)
+    text = message.decode(errors="replace")
+    if code == _FAILED and text:
+        sys.stderr.write(text)
         return 1
-    if message:
-        _raise(message, code)
+    if text:
+        _raise(text, code)
     return code
 
 
@@ -147,15 +150,23 @@ def _wait(child: int, blocked: set[signal.Signals] | set[int]) -> int:
             signal.signal(number, handler)
 
 
-def _restore(fd: int, attributes: Any) -> None:
-    """Restores the terminal. After an orderly end of the child this changes nothing that is visible."""
+def _restore(fd: int, attributes: Any, *, resets: bool) -> None:
+    """Restores the terminal.
+
+    Args:
+        fd: The terminal.
+        attributes: Those from before.
+        resets: Whether to leave the screen of the client, too. After an orderly end the child has done so,
+            and what was typed since then must not be lost.
+    """
     ignored = signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # the group may be in the background
     try:
         with contextlib.suppress(termios.error, OSError):
             termios.tcsetattr(fd, termios.TCSADRAIN, attributes)
-        with contextlib.suppress(OSError):
-            os.write(sys.stdout.fileno(), _RESET.encode())
-        with contextlib.suppress(termios.error, OSError):
-            termios.tcflush(fd, termios.TCIFLUSH)  # reports of the mouse that were on their way
+        if resets:
+            with contextlib.suppress(OSError):
+                os.write(sys.stdout.fileno(), _RESET.encode())
+            with contextlib.suppress(termios.error, OSError):
+                termios.tcflush(fd, termios.TCIFLUSH)  # reports of the mouse that were on their way
     finally:
         signal.signal(signal.SIGTTOU, ignored)
