@@ -143,7 +143,6 @@ def test_a_lost_attempt_starts_again_and_nothing_of_it_is_left(lab: Lab, package
     lab.wait_for(task.id, RUNNING)
     worker = record(task)["worker_pid"]
     kill_watchers(task)
-    lab.wait_for(task.id, PENDING)
     wait_for(lambda: not Path(f"/proc/{worker}").exists())
     with lab.store() as store:
         again = wait_for(lambda: (one := store.task(task.id)).attempt == 2 and one.session == 2, 30.0)
