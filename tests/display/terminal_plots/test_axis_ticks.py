@@ -45,3 +45,9 @@ def test_labels_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
     for number, label in ((0.0, "0"), (1200.0, "1200"), (1e-5, "1e-5"), (-1.234567e100, "-1.235e100")):
         assert number_label(number) == label
     assert ":" in time_label(1.8e9, 3600) and "-" in time_label(1.8e9, 1e6)
+
+
+def test_a_range_of_nearly_all_floats() -> None:
+    axis = Axis.around([1.7976931348623157e308, -1.2023068651376847e308])
+    ticks = axis.ticks(3)
+    assert ticks and all(0 <= axis.fraction(one) <= 1 for one in ticks)

@@ -44,6 +44,8 @@ class Axis:
         distance = (self.high / 2 - self.low / 2) / max(1, count) * 2
         power = 10.0 ** math.floor(math.log10(distance)) if distance else 1.0
         distance = next((one * power for one in (1, 2, 5) if one * power >= distance), 10 * power)
+        if math.isinf(distance):  # the range is nearly that of all floats
+            distance = power
         first, last = math.ceil(self.low / distance - 1e-9), math.floor(self.high / distance + 1e-9)
         return [number * distance for number in range(first, min(last, first + 10 * count) + 1)]
 
