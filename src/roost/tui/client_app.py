@@ -51,7 +51,7 @@ from roost.tui.panes.verb_line import CommandLine, CompletionWord
 from roost.tui.run_tabs import run_data
 from roost.tui.run_view import RunView
 from roost.tui.verb_thread import VerbListener, VerbThread
-from roost.tui.view_state import RunTab, ViewState, label
+from roost.tui.view_state import RunTab, ViewState, is_analyzer, label
 
 if TYPE_CHECKING:
     from roost.api.client import AsyncClient
@@ -520,7 +520,7 @@ class RoostClient(App[int]):
             return
         if entry.sweep is not None:
             self.action_fold()
-        elif entry.task is not None and label(entry.task).startswith("A_"):
+        elif entry.task is not None and is_analyzer(entry.task):
             self.run_verb(f"watch {label(entry.task)}")
         else:
             self.action_focus_pane("run")

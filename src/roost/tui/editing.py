@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from roost.base.errors import NotFound, RoostError
 from roost.shell.command_words import quote_word
 from roost.tui.run_tabs.run_data import run_id
-from roost.tui.view_state import label
+from roost.tui.view_state import is_analyzer, label
 
 if TYPE_CHECKING:
     from roost.operations.live_lab.lab_state import LabTask
@@ -26,9 +26,9 @@ def begin(app: RoostClient) -> None:
     """Begins to edit what the client shows: with the focus on the output of the watched analyzer, or with an
     analyzer selected, a script; otherwise a note."""
     task = app.view.task
-    is_analyzer = task is not None and label(task).startswith("A_")
-    if is_analyzer or (app.focused is app.analyzer and app.view.watched):
-        analyzer = label(task) if is_analyzer and task is not None else str(app.view.watched)
+    selected = label(task) if task is not None and is_analyzer(task) else None
+    watched = app.view.watched if app.focused is app.analyzer else None
+    if analyzer := selected or watched:
         app.run_worker(_edit_script(app, analyzer), group="edit", exclusive=True)
     elif task is not None:
         app.run_worker(_edit_note(app, task), group="edit", exclusive=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from roost.base.errors import UsageError
+from roost.package.kinds import TaskKind
 
 if TYPE_CHECKING:
     from roost.operations.live_lab.lab_state import LabState, LabSweep, LabTask
@@ -202,6 +203,11 @@ class ViewState:
 def label(task: LabTask) -> str:
     """Returns the short name of a task in a command line."""
     return task.row.label
+
+
+def is_analyzer(task: LabTask) -> bool:
+    """Whether a task is an analyzer, in which scripts run."""
+    return task.row.kind == TaskKind.ANALYZE
 
 
 def _package_name(row: TaskRow) -> str:
