@@ -142,6 +142,7 @@ class Analyzer:
         device = choose_device(self._request.device)
         torch_settings.apply(settings, device=device, first=initial_environment(package))
         self._loaded = load_package(package, self._request)
+        sys.dont_write_bytecode = True  # see `_forget_script_modules`
         self._print(f"ready: {self._describe_loaded()}", _BOLD)
 
     def _describe_loaded(self) -> str:
@@ -322,7 +323,8 @@ class Analyzer:
 
     def _forget_script_modules(self) -> None:
         """Removes the modules that a script has imported from beside itself, so that the next one imports
-        them as they then are."""
+        them as they then are. Their bytecode would be taken for that of an edit within the same second, so none
+        is written (`Analyzer.load`)."""
         sys.modules.pop(script.MODULE, None)
         folders = self._folders.code_folders()
         for name, module in list(sys.modules.items()):
