@@ -146,6 +146,10 @@ class CallInbox:
         """Returns the numbers of the analyses that are to be interrupted."""
         return {number for number, name in self._numbered() if name.endswith(_INTERRUPT)}
 
+    def is_interrupted(self, analysis: int) -> bool:
+        """Whether an analysis is to be interrupted."""
+        return (self.folder / f"{analysis}{_INTERRUPT}").exists()
+
     def remove_interrupt(self, analysis: int) -> None:
         """Removes the request to interrupt an analysis."""
         (self.folder / f"{analysis}{_INTERRUPT}").unlink(missing_ok=True)
