@@ -8,7 +8,7 @@ _output.txt, result.json, saved files, and after a failure or a hang traceback.t
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Required, TypedDict
@@ -133,6 +133,24 @@ def _waiting_call(folder: Path, analyzer: int, *, is_asked: bool) -> SessionReco
 def read_all(root: Path) -> list[Session]:
     """Returns all analyses below ``root`` with a request.json, oldest first."""
     return [read(root / str(n)) for n in package_name.numbers(root) if (root / str(n) / REQUEST).is_file()]
+
+
+def success_times(root: Path, analyzer: int, *, since: float) -> Iterator[float]:
+    """Yields when calls of an analyzer succeeded that began at a time or later, newest first; Unix seconds.
+
+    Args:
+        root: The folder of all analyses.
+        analyzer: The number of the analyzer.
+        since: Unix seconds.
+    """
+    for number in reversed(package_name.numbers(root)):
+        record = sessions.read(root / str(number) / REQUEST, root / str(number) / RECORD, number=number)
+        if record.request.get("analyzer") != analyzer or record.recorded.started is None:
+            continue
+        if record.recorded.started < since:
+            return
+        if record.recorded.state == "succeeded" and record.recorded.ended is not None:
+            yield record.recorded.ended
 
 
 def script_folder(folder: Path) -> Path:
