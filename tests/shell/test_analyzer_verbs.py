@@ -80,6 +80,24 @@ def test_ctrl_c_interrupts_the_script_and_not_the_analyzer(runner: VerbRunner, s
     assert "alive\n" in shown(runner, "runExp after")
 
 
+def test_ctrl_c_ends_ones_own_script_and_no_other(
+    connection: LabConnection, runner: VerbRunner, scripts: Path
+) -> None:
+    (scripts / "forever.py").write_text(FOREVER)
+    (scripts / "after.py").write_text("def experience(self):\n    print('alive')\n")
+    other = VerbRunner(connection, runner.watched, follows=False)
+    analysis = int(shown(other, "runExp forever").split()[2])
+    pieces = runner.run("runExp after")
+    waits = next(pieces)
+    assert waits == f"waiting for analysis {analysis} (forever) in {runner.watched} to end ...\n"
+    said = pieces.throw(KeyboardInterrupt())
+    calls = {row.analysis: row for row in connection.list_calls(str(runner.watched))}
+    assert calls[analysis].state == "running", "it is another person's"
+    shown(other, "interrupt")
+    assert "interrupted after" in said + "".join(pieces)
+    assert connection.list_calls(str(runner.watched))[-1].state == "stopped"
+
+
 def test_without_following_a_script_is_interrupted_by_its_verb(
     connection: LabConnection, analyzer: str, scripts: Path
 ) -> None:
@@ -151,10 +169,19 @@ def test_an_analyzer_that_ends_ends_the_following(
 ) -> None:
     (scripts / "forever.py").write_text(FOREVER)
     (package,) = (path.parent for path in scripts.parent.rglob("args.json"))
+    code = package / "Model" / "Runner.py"
+    hold = package / "hold"
+    hold.touch()
+    wait = f"import os, time\nwhile os.path.exists({str(hold)!r}): time.sleep(0.01)\n"
+    code.write_text(wait + code.read_text())
     own = VerbRunner(connection)
     label = shown(own, f"analyze -r '{package}' -CPU").splitlines()[-1].split()[0]
     pieces = own.run(f"runExp {label} forever")
-    seen = ""
+    seen = next(pieces)
+    while seen.startswith(f"{label} has not started yet"):
+        seen = next(pieces)
+    assert seen == f"waiting for {label} to load {package.name} ...\n"
+    hold.unlink()
     while "begins" not in seen:
         seen += next(pieces)
     shown(own, f"kill {label}")

@@ -140,9 +140,9 @@ class LabConnection:
         """Has an analyzer run a script, and returns at once."""
         return self.client.run_script(analyzer, self._script(script))
 
-    def interrupt_script(self, analyzer: str) -> ScriptInterrupt:
-        """Ends the script that an analyzer runs."""
-        return self.client.interrupt_script(analyzer)
+    def interrupt_script(self, analyzer: str, analysis: int | None = None) -> ScriptInterrupt:
+        """Ends the script of an analysis, or whichever the analyzer runs."""
+        return self.client.interrupt_script(analyzer, analysis)
 
     def switch_checkpoint(self, analyzer: str, checkpoint: CheckpointName | None) -> CheckpointSwitch:
         """Has an analyzer load another checkpoint; None: the newest."""

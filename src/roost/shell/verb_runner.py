@@ -305,7 +305,7 @@ class VerbRunner:
                     yield "\nthe analyzer continues; showAN prints its output\n"
                     return
                 is_interrupted = True
-                self.connection.interrupt_script(call.task)
+                self.connection.interrupt_script(call.task, call.analysis)
 
     # --- the shell
 
@@ -349,17 +349,19 @@ class _FollowedCall:
     def read(self) -> Iterator[str]:
         """Yields the output since the last call, and notes about an analyzer that waits; waits a little if
         there is none."""
-        row = next(
-            one for one in self._connection.list_calls(self._call.task) if one.analysis == self._call.analysis
-        )
+        calls = {one.analysis: one for one in self._connection.list_calls(self._call.task)}
+        row = calls.get(self._call.analysis)
         text = yield from self._new_output()
-        if row.state in _ENDED_CALLS:
+        if row is None:
+            self.has_ended = True
+            yield from _lines([f"analysis {self._call.analysis} is gone: its folder was removed"])
+        elif row.state in _ENDED_CALLS:
             yield from self._last_output(row)
         elif text:
             self._pause = _MIN_PAUSE_SECONDS
         elif time.monotonic() >= self._next_look:
             self._next_look = time.monotonic() + _NOTE_SECONDS
-            yield from self._waiting_note()
+            yield from self._waiting_note(row, calls.values())
         else:
             time.sleep(self._pause)
             self._pause = min(self._pause * _PAUSE_FACTOR, _MAX_PAUSE_SECONDS)
@@ -389,14 +391,20 @@ class _FollowedCall:
         yield self._decode(b"", final=True)
         self.has_ended = True
 
-    def _waiting_note(self) -> Iterator[str]:
+    def _waiting_note(self, row: CallRow, calls: Iterable[CallRow]) -> Iterator[str]:
         """Yields why the analyzer does not run the script, if that is new."""
         task = self._connection.find_task(self._call.task)
+        running = next((one for one in calls if one.state == "running"), None)
         note = ""
         if task.state in ENDED:
             note, self.has_ended = f"{task.label} has {task.state}", True
         elif task.state == PENDING:
             note = f"{task.label} has not started yet: {task.reason or 'it waits'}"
+        elif row.state == "pending" and running is not None:
+            script = Path(running.script).stem
+            note = f"waiting for analysis {running.analysis} ({script}) in {task.label} to end ..."
+        elif row.state == "pending":
+            note = f"waiting for {task.label} to load {Path(task.package).name} ..."
         if note and note != self._note:
             yield from _lines([note])
         self._note = note

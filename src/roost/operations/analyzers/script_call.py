@@ -129,9 +129,13 @@ def run_script(analyzer: str, name: str) -> ScriptCall:
     )
 
 
-def interrupt_script(analyzer: str) -> ScriptInterrupt:
-    """Requests an analyzer to interrupt the script that runs; if none does, the first one that waits never
-    starts. The analyzer lives on.
+def interrupt_script(analyzer: str, analysis: int | None = None) -> ScriptInterrupt:
+    """Requests an analyzer to interrupt a script; one that waits never starts. The analyzer lives on.
+
+    Args:
+        analyzer: As for `run_script`.
+        analysis: The number of the analysis; nothing is interrupted if it has ended. None: the one that runs,
+            or else the first that waits, whoever has requested it.
 
     Raises:
         NotFound: There is no such task.
@@ -142,7 +146,8 @@ def interrupt_script(analyzer: str) -> ScriptInterrupt:
     root = Path(found.task.package) / analysis_folder.NAME
     calls = [call.analysis for call in (*found.inbox.begun(), *found.inbox.waiting())]
     # The record of a call ends a moment before the call leaves the inbox.
-    live = (one for one in calls if one is not None and analysis_folder.read(root / str(one)).is_live)
+    meant = [one for one in calls if one is not None and analysis in (None, one)]
+    live = (one for one in meant if analysis_folder.read(root / str(one)).is_live)
     first = next(live, None)
     if first is not None:
         found.inbox.request_interrupt(first)
