@@ -15,6 +15,7 @@ from roost.shell.lab_connection import LabConnection
 from roost.shell.verb_runner import VerbRunner
 from tests.project.trained import trained
 from tests.serve.servers import Server
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -87,15 +88,14 @@ def test_ctrl_c_ends_ones_own_script_and_no_other(
     (scripts / "after.py").write_text("def experience(self):\n    print('alive')\n")
     other = VerbRunner(connection, runner.watched, follows=False)
     analysis = int(shown(other, "runExp forever").split()[2])
+    wait_for(lambda: "begins" in shown(other, "showAN").splitlines()[-1], 60)
     pieces = runner.run("runExp after")
-    waits = next(pieces)
-    assert waits == f"waiting for analysis {analysis} (forever) in {runner.watched} to end ...\n"
-    said = pieces.throw(KeyboardInterrupt())
+    assert next(pieces) == f"waiting for analysis {analysis} (forever) in {runner.watched} to end ...\n"
+    said = pieces.throw(KeyboardInterrupt()) + "".join(pieces)
+    assert re.fullmatch(r"analysis \d+: stopped\n", said), said
     calls = {row.analysis: row for row in connection.list_calls(str(runner.watched))}
     assert calls[analysis].state == "running", "it is another person's"
-    shown(other, "interrupt")
-    assert "interrupted after" in said + "".join(pieces)
-    assert connection.list_calls(str(runner.watched))[-1].state == "stopped"
+    assert f"analysis {analysis} is interrupted" in shown(other, "interrupt")
 
 
 def test_without_following_a_script_is_interrupted_by_its_verb(

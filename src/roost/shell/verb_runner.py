@@ -337,6 +337,9 @@ class _FollowedCall:
     def __init__(self, connection: LabConnection, call: ScriptCall) -> None:
         self._connection, self._call = connection, call
         self._offset, self._decode = call.output_offset, terminal.OutputDecoder()
+        self._begin_line = re.compile(rf"^(?:\x1b\[[0-9;]*m)*analysis {call.analysis}: ", re.MULTILINE)
+        """As the analyzer prints it before the script; what is before it belongs to other calls."""
+        self._has_begun = False
         self._tail = ""
         """The last lines, in which the line that the analyzer prints at the end of the call is looked for."""
         self._end_line = re.compile(
@@ -369,10 +372,22 @@ class _FollowedCall:
     def _new_output(self) -> Generator[str, None, str]:
         page = self._connection.analyzer_output(self._call.task, self._offset)
         self._offset = page.next
-        text = self._decode(page.text.encode())
-        self._tail = (self._tail + click.unstyle(text))[-_TAIL_CHARACTERS:]
+        text = self._own_part(self._decode(page.text.encode()))
         if text:
+            self._tail = (self._tail + click.unstyle(text))[-_TAIL_CHARACTERS:]
             yield text
+        return text
+
+    def _own_part(self, text: str) -> str:
+        """Returns a piece of the analyzer's output without that of other calls."""
+        if self._has_begun:
+            return text
+        self._tail += text
+        begin = self._begin_line.search(self._tail)
+        if begin is None:
+            self._tail = self._tail[-_TAIL_CHARACTERS:]
+            return ""
+        self._has_begun, text, self._tail = True, self._tail[begin.start() :], ""
         return text
 
     def _last_output(self, row: CallRow) -> Iterator[str]:
@@ -405,9 +420,9 @@ class _FollowedCall:
             note = f"waiting for analysis {running.analysis} ({script}) in {task.label} to end ..."
         elif row.state == "pending":
             note = f"waiting for {task.label} to load {Path(task.package).name} ..."
-        if note and note != self._note:
+        is_new, self._note = note != self._note, note
+        if note and is_new:
             yield from _lines([note])
-        self._note = note
 
 
 _ANALYZE = "analyze"

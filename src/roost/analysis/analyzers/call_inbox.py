@@ -131,9 +131,13 @@ class CallInbox:
         the call began may have added it."""
         (self.folder / f"{call.seq}{_BEGUN}").unlink(missing_ok=True)
 
-    def withdraw(self, call: CallRequest) -> None:
-        """Removes a call that has not begun."""
-        (self.folder / f"{call.seq}{_WAITING}").unlink(missing_ok=True)
+    def withdraw(self, call: CallRequest) -> bool:
+        """Removes a call that has not begun; False if it has, or was withdrawn by another process."""
+        try:
+            (self.folder / f"{call.seq}{_WAITING}").unlink()
+        except FileNotFoundError:
+            return False
+        return True
 
     # --- the interrupts
 

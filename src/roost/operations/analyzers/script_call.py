@@ -12,12 +12,13 @@ from typing import NamedTuple
 import msgspec
 
 from roost.analysis import analysis_folder, preconditions, script
-from roost.analysis.analyzers import analyzer_folder
+from roost.analysis.analyzers import analyzer_folder, call_record
 from roost.analysis.analyzers.analyzer_folder import AnalyzerSessionRequest
 from roost.analysis.analyzers.call_inbox import LAST, UNTRAINED, CallInbox
+from roost.analysis.analyzers.call_record import CallEnd
 from roost.analysis.analyzers.script_folders import ScriptFolders
 from roost.base import durable
-from roost.base.errors import NotFound, UsageError
+from roost.base.errors import INTERRUPTED_EXIT_CODE, NotFound, UsageError
 from roost.lab.queue import task_lookup
 from roost.lab.queue.task import ENDED, Task
 from roost.operations import resolve
@@ -150,7 +151,7 @@ def interrupt_script(analyzer: str, analysis: int | None = None) -> ScriptInterr
     live = (one for one in meant if analysis_folder.read(root / str(one)).is_live)
     first = next(live, None)
     if first is not None:
-        found.inbox.request_interrupt(first)
+        _interrupt(found.inbox, root / str(first))
     return ScriptInterrupt(found.task.id, first)
 
 
@@ -160,7 +161,18 @@ def interrupt_call(call: ScriptCall) -> None:
         analysis_folder.read(Path(call.folder)).request
     )
     folder = Path(call.package) / analyzer_folder.NAME / str(request.analyzer)
-    analyzer_folder.inbox(folder).request_interrupt(call.analysis)
+    _interrupt(analyzer_folder.inbox(folder), Path(call.folder))
+
+
+def _interrupt(inbox: CallInbox, place: Path) -> None:
+    """Interrupts a call; one that waits is taken out of the inbox at once, whatever runs before it."""
+    number = int(place.name)
+    waiting = next((call for call in inbox.waiting() if call.analysis == number), None)
+    if waiting is None or not inbox.withdraw(waiting):
+        inbox.request_interrupt(number)
+        return
+    end = CallEnd("stopped", INTERRUPTED_EXIT_CODE, call_record.INTERRUPTED)
+    call_record.record_unrun(place, end)
 
 
 def switch_checkpoint(analyzer: str, checkpoint: str | int) -> CheckpointSwitch:

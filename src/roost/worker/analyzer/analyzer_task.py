@@ -212,7 +212,7 @@ class Analyzer:
         if call.analysis is not None:
             place = self._package.path / analysis_folder.NAME / str(call.analysis)
             if analysis_folder.read(place).request:
-                self._store(place, functools.partial(_record_unrun, place, end))
+                self._store(place, functools.partial(call_record.record_unrun, place, end))
         self._inbox.withdraw(call)
 
     def _run_script(self, number: int) -> None:
@@ -399,10 +399,6 @@ class Analyzer:
             return
         with _open_to_read(1) as source:
             call_output.copy(source, begin, end, place / analysis_folder.OUTPUT)
-
-
-def _record_unrun(place: Path, end: CallEnd) -> None:
-    call_record.end(place, call_record.begin(place, output_begin=None), end, output_end=None)
 
 
 @contextlib.contextmanager
