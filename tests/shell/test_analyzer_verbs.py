@@ -184,10 +184,18 @@ def test_an_analyzer_that_ends_ends_the_following(
     hold.unlink()
     while "begins" not in seen:
         seen += next(pieces)
+    own.watched = label
     shown(own, f"kill {label}")
+    assert own.watched is None
     seen += "".join(pieces)
     assert re.search(rf"{label} has stopped|analysis \d+: (crashed|stopped)", seen.splitlines()[-1]), seen
     with pytest.raises(Refused):
         shown(own, f"runExp {label} forever")
+    with pytest.raises(Refused, match="runs no more scripts"):
+        shown(own, f"watch {label}")
     own.watched = label
     assert shown(own, "withdraw") == f"{label} is no longer watched, and had ended\n"
+    own.watched = label
+    with pytest.raises(Refused):
+        shown(own, "runExp forever")
+    assert own.watched is None, "another person has ended it"

@@ -62,6 +62,9 @@ class LabConnection:
         self.client, self.place, self.has_own_files = client, place, has_own_files
         self.started: list[str] = []
 
+    def set_typed_words(self, words: Sequence[str]) -> None:
+        """Names the words of the line that is carried out next; without a server a new package has them."""
+
     def new_project(self, folder: str, *, template: str) -> ProjectResponse:
         """Creates a project."""
         return self.client.new_project(self._path(folder), template=template)
