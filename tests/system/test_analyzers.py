@@ -165,6 +165,7 @@ def test_an_interrupt_names_its_call(lab: AnalyzerLab, task: Task) -> None:
 def test_a_call_that_was_removed_is_not_waited_for(lab: AnalyzerLab, task: Task) -> None:
     lab.write("forever", FOREVER)
     runs, removed, gone = (lab.call(task, "forever") for _ in range(3))
+    wait_for(lambda: analysis_folder.read(Path(runs.folder)).state == "running", 60)
     inbox = analyzer_folder.inbox(task.folder)
     for call in inbox.waiting():
         if call.analysis in (removed.analysis, gone.analysis):
@@ -352,6 +353,26 @@ def test_a_package_without_checkpoints(lab: AnalyzerLab, tmp_path: Path, message
     assert ended.state == "succeeded" and value is None
     with lab.here():
         task_control.request_stop(untrained.id)
+
+
+def test_a_package_that_is_moved(lab: AnalyzerLab) -> None:
+    moved, away = lab.project / "runs" / "moved", lab.project / "runs" / "away"
+    shutil.copytree(lab.package.path, moved, ignore=shutil.ignore_patterns("analyzers", "analysis"))
+    lab.write("look", STEP)
+    own = lab.analyzer(package=moved)
+    assert lab.run(own, "look")[1].state == "succeeded"
+    wait_for(lambda: not analyzer_folder.inbox(own.folder).begun())
+    moved.rename(away)
+    with pytest.raises(NotFound, match=f"roost stop {own.label}"):
+        lab.call(own, "look")
+    assert lab.one(own.id).state == "running"
+    away.rename(moved)
+    assert lab.run(own, "look")[1].state == "succeeded"
+    moved.rename(away)
+    with lab.here():
+        task_control.request_stop(own.label)
+    ended = lab.wait_for(own.id, timeout_seconds=60)
+    assert ended.state == "failed" and "its package was removed" in ended.reason
 
 
 def test_twenty_at_once(lab: AnalyzerLab) -> None:

@@ -277,7 +277,9 @@ def _find(text: str) -> FoundAnalyzer:
     task = find_analyzer(text)
     request = analyzer_folder.read_request(task.folder)
     if request is None:
-        raise NotFound("the folder of this analyzer was removed", received=text, where=task.folder)
+        what = "the folder of this analyzer was moved or removed"
+        fix = f"move its package back, or end it: `roost stop {task.label}`"
+        raise NotFound(what, received=text, where=task.folder, fix=fix)
     package = Path(task.package)
     project = Path(request.project) if request.project else original_package.open_any(package).project
     scripts = ScriptFolders(package, project, Path(request.scripts) if request.scripts else None)
