@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +19,7 @@ from tests.waiting import wait_for
 from tests.worker.analyzer.analyzers import Analyzer, started
 
 RUNS = "def experience(self):\n    print('hello')\n    return {'step': self.checkpoint.step}\n"
+WAITS = "    while not os.path.exists('go'): time.sleep(0.01)\n"
 FOREVER = "def experience(self):\n    print('begins', flush=True)\n    while True: pass\n"
 
 
@@ -267,3 +271,48 @@ def experience(self):
         assert one.run("def experience(self): ...")[0].state == "succeeded"
         one.process.send_signal(signal.SIGTERM)
         assert one.process.wait(60) == 75
+
+
+FILLS = """import os
+def experience(self):
+    print("before")
+    with open("fill", "wb", buffering=0) as file:
+        try:
+            while True: file.write(bytes(1 << 12))
+        except OSError: pass
+    print("lost" * 10_000)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a disk takes root")
+def test_a_full_and_a_read_only_disk_end_no_analyzer(package: PackageFolder, tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(disk)]
+    if subprocess.run(mount, capture_output=True).returncode != 0:
+        pytest.skip("this machine does not let us mount")
+    try:
+        shutil.copytree(
+            package.path, disk / "run", ignore=shutil.ignore_patterns("analyzers", "analysis", "Checkpoints")
+        )
+        with started(PackageFolder.open(disk / "run"), untrained=True) as one:
+            waits = one.ask(FILLS)
+            wait_for(lambda: (disk / "run" / "fill").exists() and not os.statvfs(disk).f_bavail, 60)
+            assert analysis_folder.read(waits).state == "running", "its end cannot be stored yet"
+            (disk / "run" / "fill").unlink()
+            assert "No space left" in (one.ended(waits).error or ""), "its value could not be stored"
+            assert "bytes of output were lost: disk full" in one.printed("failed after")
+            place = one.ask("def experience(self): ...")
+            assert one.ended(place).state == "succeeded"
+            reads = one.ask(f"import os, time\ndef experience(self):\n    print('begins')\n{WAITS}")
+            one.begun(reads)
+            analyses = str(disk / "run" / "analysis")
+            subprocess.run(["mount", "--bind", analyses, analyses], check=True)
+            subprocess.run(["mount", "-o", "remount,bind,ro", analyses], check=True)
+            (disk / "run" / "go").touch()
+            assert "Read-only file system" in one.printed(f"analysis {reads.name}: failed")
+            subprocess.run(["umount", analyses], check=True)
+            assert one.run("def experience(self): return 7")[1] == 7
+    finally:
+        subprocess.run(["umount", str(disk / "run" / "analysis")], capture_output=True)
+        subprocess.run(["umount", str(disk)], check=True)

@@ -107,14 +107,28 @@ def run_script(analyzer: str, name: str) -> ScriptCall:
     checked = script.read(path)
     root = Path(found.task.package) / analysis_folder.NAME
     place = analysis_folder.create(root)
+    try:
+        _write_call(found, place, path, checked.source)
+    except BaseException:  # such as a full disk
+        durable.discard(place)
+        raise
+    offset = output_size(found.task.folder / analyzer_folder.OUTPUT)
+    found.inbox.add_analysis(int(place.name))
+    return ScriptCall(
+        found.task.id, found.task.package, int(place.name), str(place), str(path), output_offset=offset
+    )
+
+
+def _write_call(found: FoundAnalyzer, place: Path, path: Path, source: bytes) -> None:
+    """Writes the copy of the script and the request; not durably before the call has ended, as in a power cut
+    the analyzer ends, too."""
     request = found.request
-    # Not durable before the call has ended: in a power cut the analyzer ends, too.
-    durable.write_unsynced(place / analysis_folder.SCRIPT, checked.source)
+    durable.write_unsynced(place / analysis_folder.SCRIPT, source)
     body = {
         "kind": TaskKind.ANALYZE,
         **sessions.own_identity(),
         "package": found.task.package,
-        "script": {"path": str(path), "sha256": hashlib.sha256(checked.source).hexdigest()},
+        "script": {"path": str(path), "sha256": hashlib.sha256(source).hexdigest()},
         "analyzer": int(found.task.folder.name),
         "task": found.task.id,
         "trust": request.trust,
@@ -123,11 +137,6 @@ def run_script(analyzer: str, name: str) -> ScriptCall:
         "created": round(time.time(), 3),
     }
     durable.write_unsynced(place / analysis_folder.REQUEST, sessions.to_json(body))
-    offset = output_size(found.task.folder / analyzer_folder.OUTPUT)
-    found.inbox.add_analysis(int(place.name))
-    return ScriptCall(
-        found.task.id, found.task.package, int(place.name), str(place), str(path), output_offset=offset
-    )
 
 
 def interrupt_script(analyzer: str, analysis: int | None = None) -> ScriptInterrupt:
