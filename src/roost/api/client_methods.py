@@ -552,9 +552,15 @@ class ClientMethods:
         return post(f"/analyzers/{path_segment(task)}/run", ScriptCall, script=script)
 
     @operation
-    def interrupt_script(self, task: str) -> ApiRequest[ScriptInterrupt]:
-        """Interrupts the script of an analyzer, which lives on."""
-        return post(f"/analyzers/{path_segment(task)}/interrupt", ScriptInterrupt)
+    def interrupt_script(self, task: str, analysis: int | None = None) -> ApiRequest[ScriptInterrupt]:
+        """Interrupts a script of an analyzer, which lives on.
+
+        Args:
+            task: The analyzer.
+            analysis: The number of the analysis; nothing is interrupted if it has ended. None: the one that
+                runs, or else the first that waits, whoever has requested it.
+        """
+        return post(f"/analyzers/{path_segment(task)}/interrupt", ScriptInterrupt, analysis=analysis)
 
     @operation
     def switch_checkpoint(
