@@ -21,10 +21,10 @@ from roost.shell.lab_connection import LabConnection
 from roost.shell.verbs import ParsedVerb, find_verb, parse
 
 if TYPE_CHECKING:
-    from roost.operations.analyzers.script_call import CallRow, ScriptCall
-    from roost.operations.devices.devices import DeviceList
-    from roost.operations.queue.list_tasks import Sweep, TaskRow
+    from roost.operations.analyzers.call_results import CallRow, ScriptCall
+    from roost.operations.devices.device_list import DeviceList
     from roost.operations.responses import AcceptedTasks, LogPage, SubmitResponse
+    from roost.operations.task_results import Sweep, TaskRow
 
 _MAX_SHOWN_TASKS = 20
 """Tasks of a sweep that are named after its submission."""
@@ -452,7 +452,7 @@ def _short_path(connection: LabConnection, path: str) -> str:
 
 def _group_sweeps(rows: Sequence[TaskRow]) -> list[TaskRow | Sweep]:
     """Returns the tasks with those of a sweep as one entry at the place of the first."""
-    from roost.operations.queue.list_tasks import Sweep
+    from roost.operations.task_results import Sweep
 
     tasks: dict[str, list[TaskRow]] = {}
     for row in rows:

@@ -12,7 +12,7 @@ from msgspec import Meta
 from roost.analysis.analyzers import analyzer_folder
 from roost.devices.resource_request import TaskName
 from roost.operations.analyzers import script_call
-from roost.operations.analyzers.script_call import (
+from roost.operations.analyzers.call_results import (
     CallRow,
     CheckpointSwitch,
     ScriptCall,

@@ -11,8 +11,8 @@ from roost.base.errors import RoostError
 if TYPE_CHECKING:
     from roost.api.client import AsyncClient
     from roost.operations.live_lab.lab_state import LabTask
-    from roost.operations.queue.why import TaskExplanation
     from roost.operations.responses import LogPiece, StreamEvent
+    from roost.operations.task_results import TaskExplanation
 
 _PICTURE_TYPES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
 _MAX_LOG_BYTES = 256 * 1024

@@ -14,7 +14,7 @@ from roost.tui.drawing.palette import Palette
 from roost.tui.drawing.styled_text import cell
 
 if TYPE_CHECKING:
-    from roost.operations.queue.why import TaskExplanation
+    from roost.operations.task_results import TaskExplanation
 
 
 def lines(found: TaskExplanation, width: int, colours: Palette) -> list[Strip]:
