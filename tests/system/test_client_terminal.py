@@ -108,7 +108,8 @@ def _verb(client: TmuxTerminal, line: str) -> None:
 
 def test_a_day_of_work(served_alone: Served, terminal: Open) -> None:
     served = served_alone
-    client = terminal(served.environment, f"{ROOST} client")
+    environment = {**served.environment, "EDITOR": "sed -i s/first/second/"}
+    client = terminal(environment, f"{ROOST} client")
     served.roost("new", "line", "--template", "clean")
     client.wait_for_text("live")
     for pane in ("F2 Server output", "F3 Analyzer output", "F4 Tasks", "F5 Devices", "Curves"[:4]):
@@ -128,13 +129,14 @@ def test_a_day_of_work(served_alone: Served, terminal: Open) -> None:
     client.wait_for_text("F3 Analyzer output · A_2")
     _verb(client, "runExp count")
     client.wait_for_text("first 42")
-    script.write_text("def experience(self):\n    print('second', 7 * 7)\n")
+    client.keys("F3", "e")
+    client.wait_for_text("runExp A_2 count runs it as it is now")
     _verb(client, "runExp count")
-    client.wait_for_text("second 49")
+    client.wait_for_text("second 42")
 
     # withdraw: the analyzer goes on; runExp without one shows its failure in the server's output
     _verb(client, "withdraw")
-    client.wait_until_gone("second 49")
+    client.wait_until_gone("second 42")
     _verb(client, "runExp count")
     client.wait_for_text("no analyzer is watched; fix")
     client.wait_for_text("✓")
@@ -151,7 +153,7 @@ def test_a_day_of_work(served_alone: Served, terminal: Open) -> None:
     client.wait_for_text("reconnecting")
     client.wait_for_text("● live")
     _verb(client, "watch A_2")
-    client.wait_for_text("second 49")
+    client.wait_for_text("second 42")
 
     # del
     assert "■" not in client.screen()

@@ -594,7 +594,8 @@ class ClientMethods:
 
     @operation
     def read_output(self, task: str, *, offset: int = 0, limit: int = 1 << 16) -> ApiRequest[LogPage]:
-        """Returns the output of an analyzer from an offset, at most ``limit`` bytes."""
+        """Returns the output of an analyzer, or of another task that reads a package, from an offset, at most
+        ``limit`` bytes."""
         return get(f"/analyzers/{path_segment(task)}/output", LogPage, offset=offset, limit=limit)
 
     @stream

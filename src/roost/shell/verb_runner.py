@@ -224,7 +224,7 @@ class VerbRunner:
         num_lines = _DEFAULT_LINES if found["lines"] is None else found["lines"]
         if num_lines < 0:
             raise UsageError("is below 0", setting="-n", received=num_lines, fix="give a number of lines")
-        if row.kind == _ANALYZE:
+        if row.session_folder:  # of a task that reads a package
             read: Callable[[int], LogPage] = functools.partial(self.connection.analyzer_output, row.id)
             follow: Callable[[int], Iterator[str]] = functools.partial(self.connection.follow_output, row.id)
         else:
