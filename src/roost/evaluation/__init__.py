@@ -3,4 +3,6 @@
 In reading order:
 
 - file_writer: the files of samples, through a bounded pool of threads
+- bootstrap: intervals of a mean
+- summary: the summary of a cell
 """
