@@ -135,6 +135,19 @@ def locked_folder(folder: Path) -> Iterator[None]:
         os.close(fd)
 
 
+def finished_batches(folder: Path, count: int) -> set[int]:
+    """Returns the numbers of the batches of a cell that have rows, in parts or merged.
+
+    Args:
+        folder: The folder of the cell, which exists.
+        count: How many batches it has.
+    """
+    with locked_folder(folder):  # another rank may be merging the parts, and removes them then
+        if evaluations.rows_path(folder) is not None:
+            return set(range(count))
+        return evaluations.finished_batches(folder)
+
+
 # ---- digests --------------------------------------------------------------------------------------------
 
 

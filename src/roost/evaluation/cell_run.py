@@ -73,6 +73,8 @@ class CellLoop:
     forward: Callable[[], AbstractContextManager[object]]
     """Returns a new context for a call of ``test``."""
     share: Share
+    finished: set[int]
+    """The batches that have rows."""
     seed: int
     skips_errors: bool
     """Whether a batch that fails is recorded and passed over."""
@@ -87,7 +89,7 @@ class CellLoop:
             OSError: Rows could not be written; those of earlier parts remain.
             Exception: Any error of the project, unless it is passed over.
         """
-        own = self.share.batches(len(self.evaluated.sizes), evaluations.finished_batches(self.cell))
+        own = self.share.batches(len(self.evaluated.sizes), self.finished)
         if not own:
             return
         firsts = self.evaluated.firsts()

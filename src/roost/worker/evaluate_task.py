@@ -299,7 +299,8 @@ class _Evaluation:
         if not (folder / evaluations.SUMMARY).is_file():
             with cells.locked_folder(self._folder):
                 cells.prepare_cell(folder, self._cell_file(found, one, evaluated))
-            progress.begin(one, evaluations.finished_batches(folder), evaluated)
+            finished = cells.finished_batches(folder, len(evaluated.sizes))
+            progress.begin(one, finished, evaluated)
             CellLoop(
                 cell=folder,
                 evaluated=evaluated,
@@ -307,6 +308,7 @@ class _Evaluation:
                 to_device=self._runner.to_device,
                 forward=self._forward,
                 share=self._share,
+                finished=finished,
                 seed=self._settings.seed,
                 skips_errors=self._request["on_step_error"] == "skip",
                 advance=progress.advance,
