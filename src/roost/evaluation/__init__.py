@@ -5,4 +5,5 @@ In reading order:
 - file_writer: the files of samples, through a bounded pool of threads
 - bootstrap: intervals of a mean
 - summary: the summary of a cell
+- reports: Markdown and HTML
 """
