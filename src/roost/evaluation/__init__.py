@@ -11,4 +11,5 @@ In reading order:
 - bootstrap: intervals of a mean
 - summary: the summary of a cell
 - grid: all cells of an evaluation, and the finished ones of others
+- reports: Markdown and HTML
 """

@@ -9,6 +9,7 @@ part with whole batches, and merged when all batches are there::
         rows.<format>        all rows, by the position of their ids in the set; columns.json beside JSON lines
         batches.jsonl        what the batches have of their own: {"batch": 0, "samples": 32, "loss": 0.5}
         files/               files of samples
+        inputs.json          inputs of the worst and the best cases
         summary.json
 
 A row is ``{"id": ..., "<metric>": number, "<output>": value, "group/<name>": label}``. A sample that was
@@ -46,7 +47,7 @@ from roost.package.results.row_files import TYPES_FILE, Format, PartMeta, RowFil
 
 NAME = "evaluations"
 CELL, CELLS, REQUEST, SUMMARY = "cell.json", "cells.json", "request.json", "summary.json"
-PARTS, FILES, BATCHES = "parts", "files", "batches.jsonl"
+PARTS, FILES, BATCHES, INPUTS = "parts", "files", "batches.jsonl", "inputs.json"
 _ROWS = "rows"
 _MAX_GROUP_NUMBERS = 2**22
 """Numbers of a row group of the merged rows, which bounds the memory that merging and reading take."""
@@ -372,6 +373,13 @@ def read_batch_values(cell: Path) -> list[dict[str, Any]]:
     return [msgspec.json.decode(line) for line in lines]
 
 
+def read_inputs(cell: Path) -> dict[str, dict[str, Any]]:
+    """Returns the inputs of the worst and the best cases, by the texts of their ids; a value is plain, or
+    ``{"file": path below the cell's folder}``."""
+    found = sessions.load_json(cell / INPUTS) or {}
+    return {id_: values for id_, values in found.items() if isinstance(values, dict)}
+
+
 class EvaluationCell(NamedTuple):
     """One cell of an evaluation, as cells.json lists it."""
 
@@ -380,6 +388,8 @@ class EvaluationCell(NamedTuple):
     checkpoint: str
     dataset: str
     state: str
+    folder: str
+    """The path below the folder of the evaluation."""
 
     @property
     def label(self) -> str:
@@ -424,6 +434,7 @@ class EvaluationFolder(NamedTuple):
                         str(one["checkpoint"]),
                         str(one["dataset"]),
                         str(one.get("state", "unknown")),
+                        str(one["folder"]),
                     )
                 )
         return found

@@ -189,41 +189,40 @@ class RowFile:
         Raises:
             RoostError: The file cannot be read.
         """
-        wanted, first, found = np.unique(np.asarray(positions, np.int64)), 0, {}
+        wanted, found = np.unique(np.asarray(positions, np.int64)), {}
         try:
-            for count, read in self._lazy_chunks():
-                inside = wanted[(wanted >= first) & (wanted < first + count)]
-                if len(inside):
-                    columns = read()
-                    for position in inside.tolist():
-                        here = np.array([position - first])
-                        found[position] = {name: one.take(here).items()[0] for name, one in columns.items()}
-                first += count
+            some = self._parquet_rows(wanted) if self._is_parquet else self._lines_at(set(wanted.tolist()))
+            for places, columns in some:
+                listed = {name: column.items() for name, column in columns.items()}
+                for at, position in enumerate(places):
+                    found[position] = {name: items[at] for name, items in listed.items()}
         except (OSError, ValueError, KeyError) as error:
             raise self._unreadable(error) from error
         return found
 
-    def _lazy_chunks(self) -> Iterator[tuple[int, Any]]:
-        """Yields the number of rows of each chunk and a function that reads it."""
-        if not self._is_parquet:
-            for chunk in self._line_chunks(self.meta.types):
-                yield len(next(iter(chunk.values()), ())), lambda chunk=chunk: chunk
-            return
+    def _parquet_rows(self, wanted: np.ndarray[Any, Any]) -> Iterator[tuple[list[int], dict[str, Column]]]:
+        """Yields the rows of each row group that has some of them."""
         import pyarrow.parquet as pq
 
         with pq.ParquetFile(self.path) as file:
+            first = 0
             for group in range(file.num_row_groups):
-                yield (
-                    file.metadata.row_group(group).num_rows,
-                    lambda group=group: {
-                        name: _from_arrow(column, self.meta.types[name])
-                        for name, column in _named(file.read_row_group(group, use_threads=False))
-                    },
-                )
+                count = file.metadata.row_group(group).num_rows
+                inside = wanted[(wanted >= first) & (wanted < first + count)]
+                if len(inside):
+                    table = file.read_row_group(group, use_threads=False).take(inside - first)
+                    types = self.meta.types.items()
+                    columns = {name: _from_arrow(table.column(name), type_) for name, type_ in types}
+                    yield inside.tolist(), columns
+                first += count
 
-
-def _named(table: pa.Table) -> Iterator[tuple[str, Any]]:
-    yield from zip(table.column_names, table.columns, strict=True)
+    def _lines_at(self, wanted: set[int]) -> Iterator[tuple[list[int], dict[str, Column]]]:
+        with self.path.open("rb") as file:
+            if self._has_header:
+                file.readline()
+            lines = {place: line for place, line in enumerate(file) if place in wanted}
+        rows = [msgspec.json.decode(line) for line in lines.values()]
+        yield list(lines), {name: _from_lines(rows, name, type_) for name, type_ in self.meta.types.items()}
 
 
 # ---- JSON lines -----------------------------------------------------------------------------------------
