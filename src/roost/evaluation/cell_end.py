@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from roost.base import durable
 from roost.base.errors import ContractError
 from roost.evaluation import cell as cells
 from roost.evaluation import grid, summary
@@ -58,6 +59,9 @@ def finish_cell(folder: Path, evaluated: EvaluatedSet, runner: Any) -> bool:
             evaluated.sizes
         ):
             return False
+        for written in (folder, folder / evaluations.FILES):  # by now no rank writes into them
+            if written.is_dir():
+                durable.sweep(written)
         evaluations.merge(folder, evaluated.ids)
         cell = cells.read_cell(folder)
         assert cell is not None
@@ -128,6 +132,13 @@ def finish_evaluation(folder: Path) -> bool:
         found = grid.read_grid(folder)
         if found is None or not found.is_finished:
             return False
+        for above in {parent for one in found.cells for parent in _above(folder, one.folder)}:
+            durable.sweep(above)
         if not (folder / report_files.HTML).is_file():  # written last
             report_files.write_reports(folder)
         return True
+
+
+def _above(folder: Path, cell: str) -> list[Path]:
+    """Returns the folders of an evaluation that hold the folder of a cell."""
+    return [folder / parent for parent in Path(cell).parents]
