@@ -354,7 +354,7 @@ class ClientMethods:
         checkpoints: str | None = None,
         weights: Path | str | None = None,
         variants: Path | str | None = None,
-        datasets: Sequence[str] | None = None,
+        datasets: Sequence[str] = (),
         name: str | None = None,
         template: str = "{variant}/{checkpoint}/{dataset}",
         on_step_error: Literal["raise", "skip"] = "raise",
@@ -370,7 +370,7 @@ class ClientMethods:
                 checkpoint, or the last where no metric determines it.
             weights: The path of a file with weights.
             variants: The path of a file of variants; None: the default.
-            datasets: The names of sets; None: all test sets.
+            datasets: The names of sets; empty: all test sets.
             name: The name of the evaluation; one that was asked the same goes on.
             template: The folder of each cell below that of the evaluation.
             on_step_error: Whether the samples of a batch that fails are recorded and passed over.

@@ -121,7 +121,7 @@ def open_set(
         sizes = [len(one) for one in drawn]
         indices = np.fromiter(itertools.chain.from_iterable(drawn), np.int64, sum(sizes))
     else:
-        # Without indices, only reading tells the batches, and a plan must be known before the first one.
+        # The batches of a set without indices are known only after reading it, and the plan comes first.
         notes.append(f"{describe_set(name)} has no indices: it is read once to fix its batches")
         with closing(batches.once()) as passing:
             sizes = [one.num_samples for one in passing]

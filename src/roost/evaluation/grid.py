@@ -24,7 +24,7 @@ DEFAULT_TEMPLATE = "{variant}/{checkpoint}/{dataset}"
 
 
 class GridCell(msgspec.Struct, frozen=True, kw_only=True):
-    """One cell of the grid."""
+    """A cell of the grid."""
 
     key: str
     """Its folder below that of the evaluation, from the template."""

@@ -458,7 +458,7 @@ class _Progress:
             one.samples for one in found.cells if one.same_as is None and one.state == "finished"
         )
         self._share, self._began = share, time.monotonic()
-        self._done = self._cell_total = self._cell_done = 0
+        self._cell_total, self._cell_done = 0, 0.0
         self._cells, self._cell = len(found.cells), sum(one.state == "finished" for one in found.cells)
         self._computed = 0
         self._is_first = True

@@ -156,7 +156,7 @@ class EvaluateRun(ResourceParameters, frozen=True, kw_only=True):
     """The absolute path of a file with weights."""
     variants: Text | None = None
     """The absolute path of a file of variants."""
-    datasets: Annotated[tuple[Line, ...], Meta(max_length=1000)] | None = None
+    datasets: Lines = ()
     """The names of sets; without any, all test sets."""
     name: Line | None = None
     """The name of the evaluation; one that was asked the same goes on."""
@@ -326,7 +326,7 @@ def _evaluate(parameters: EvaluateRun) -> SubmitResponse:
         checkpoints=parameters.checkpoints,
         weights=_optional_path(parameters.weights, "weights"),
         variants=_optional_path(parameters.variants, "variants"),
-        datasets=parameters.datasets,
+        datasets=parameters.datasets or None,
         name=parameters.name,
         template=parameters.template,
         on_step_error=parameters.on_step_error,
