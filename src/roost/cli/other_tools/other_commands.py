@@ -31,8 +31,8 @@ _COMMAND = "-- COMMAND"
 _TOOLS = ("accelerate", "lightning", "litgpt", "wandb", "hydra", "gflow")
 """Programs of which each command is a second word, as in ``accelerate launch``."""
 _MEASURED = (
-    "the run itself validates by `validate_every` and tests at its end by `test_at_end`; `roost show PACKAGE` "
-    "shows these metrics"
+    "the run itself validates by `validate_every` and tests at its end by `test_at_end`; "
+    "`roost show PACKAGE` shows these metrics"
 )
 
 OTHER_COMMANDS = {
