@@ -2,8 +2,14 @@
 
 In reading order:
 
+- evaluated_set: a set, with the ids and groups of its samples, and its batches
+- cell: one combination: what it is, by digests, and its plan
+- cell_run: the loop over the batches of a cell
+- sample_values: what `Runner.test` returned, as values of samples
 - file_writer: the files of samples, through a bounded pool of threads
+- cell_end: the end of a cell, and of the grid
 - bootstrap: intervals of a mean
 - summary: the summary of a cell
-- reports: Markdown and HTML
+- grid: all cells of an evaluation, and the finished ones of others
+- reports: its report, as Markdown and as a page
 """

@@ -40,6 +40,10 @@ class Data:
     - an external loader, which makes its own batches: torch's ``DataLoader``, torchdata's
       ``StatefulDataLoader`` or a node of it.
 
+    A set that is evaluated may have ``ids``, a number or text for each sample (by default its index), and
+    ``groups``, the labels of the samples by the name of a group, by which results are averaged:
+    ``{"speaker": ["anna", "ben", ...]}``; each an attribute or a method without arguments.
+
     Args:
         train: One set, or several map-style sets by name, which ``data.mix`` joins.
         valid: One set, or several by name; None is no validation.
@@ -165,6 +169,23 @@ class Runner(nn.Module):
         )
 
     evaluate.is_default = True  # type: ignore[attr-defined]
+
+    def test(self, batch: Any, **variant: Any) -> Mapping[str, Any]:
+        """Returns results by name, of test sets: for each sample a number (B,), or a text, list, array,
+        `Media` or path of a file; or the batch's mean (). Called by `roost evaluate`, and without arguments
+        at the end of a training (`test_at_end`), never by a validation. By default `evaluate`.
+
+        Args:
+            batch: A batch of a test set.
+            variant: The arguments of a variant, such as the width of a beam search.
+        """
+        return self.evaluate(batch, **variant)
+
+    test.is_default = True  # type: ignore[attr-defined]
+
+    worst_cases: Sequence[tuple[str, str, int]] = ()
+    """The cases that an evaluation lists: metric, ``max`` or ``min``, and how many, such as
+    ``("wer", "max", 10)``."""
 
     def summarize(self, values: Mapping[str, Tensor], split: str) -> Mapping[str, float]:
         """Returns metrics of the whole split, from the values of all its samples in the set's order, on the
