@@ -10,10 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from roost.base import durable
 from roost.base.errors import ContractError
 from roost.evaluation import cell as cells
-from roost.evaluation import summary
+from roost.evaluation import grid, summary
 from roost.evaluation.evaluated_set import EvaluatedSet
+from roost.evaluation.reports import report_files
 from roost.evaluation.summary import Case, SetValues
 from roost.package.results import evaluations
 from roost.package.results.evaluations import Rows
@@ -57,6 +59,9 @@ def finish_cell(folder: Path, evaluated: EvaluatedSet, runner: Any) -> bool:
             evaluated.sizes
         ):
             return False
+        for written in (folder, folder / evaluations.FILES):  # by now no rank writes into them
+            if written.is_dir():
+                durable.sweep(written)
         evaluations.merge(folder, evaluated.ids)
         cell = cells.read_cell(folder)
         assert cell is not None
@@ -112,19 +117,28 @@ def _skipped_places(rows: Rows) -> list[tuple[int, str]]:
     return [(place, text) for place, text in enumerate(rows.columns[ERROR].items()) if text is not None]
 
 
-def finish_evaluation(folder: Path, write_reports: Any = None) -> bool:
+def finish_evaluation(folder: Path) -> bool:
     """Writes the reports of an evaluation if all its cells are finished; returns whether they are.
+
+    Each rank calls this at its end; the one that comes last finds all cells finished.
 
     Args:
         folder: The folder of the evaluation.
-        write_reports: Writes the reports, given the folder.
-    """
-    from roost.evaluation import grid
 
+    Raises:
+        Refused: The folder cannot be written.
+    """
     with cells.locked_folder(folder):
         found = grid.read_grid(folder)
         if found is None or not found.is_finished:
             return False
-        if write_reports is not None:
-            write_reports(folder)
+        for above in {parent for one in found.cells for parent in _above(folder, one.folder)}:
+            durable.sweep(above)
+        if not (folder / report_files.HTML).is_file():  # written last
+            report_files.write_reports(folder)
         return True
+
+
+def _above(folder: Path, cell: str) -> list[Path]:
+    """Returns the folders of an evaluation that hold the folder of a cell."""
+    return [folder / parent for parent in Path(cell).parents]

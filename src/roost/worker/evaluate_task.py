@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -71,15 +72,47 @@ def evaluate(package: PackageFolder, folder: Path, session: int) -> str:
             wrong value. Finished cells are kept.
         BaseException: An error of the project's code.
     """
-    request = sessions.load_json(folder / evaluations.REQUEST) or {}
     this_rank = rank_environment.read_rank_environment()
     rank, world = (this_rank.rank, this_rank.world_size) if this_rank is not None else (0, 1)
     device = choose_device(
         _device(package, folder, session), local_rank=this_rank.local_rank if this_rank is not None else None
     )
+    share = Share(rank=rank, world_size=world, session=session)
+    _run(package, folder, device, share, applies_settings=True)
+    return "finished"
+
+
+def evaluate_after_training(
+    package: PackageFolder, folder: Path, *, device: str, rank: int, world_size: int
+) -> None:
+    """Evaluates in the process that has trained, whose settings of torch remain.
+
+    Args:
+        package: The package.
+        folder: The folder of the evaluation.
+        device: The device of this rank.
+        rank: The rank.
+        world_size: The number of ranks.
+
+    Raises:
+        RoostError: As for `evaluate`, or another session carries out the evaluation.
+        Exception: An error of the project's code.
+    """
+    lock_fd = SessionFolder(folder, package.path).lock() if rank == 0 else None
+    try:
+        share = Share(rank=rank, world_size=world_size, session=0)
+        _run(package, folder, device, share, applies_settings=False)
+    finally:
+        if lock_fd is not None:
+            os.close(lock_fd)
+
+
+def _run(package: PackageFolder, folder: Path, device: str, share: Share, *, applies_settings: bool) -> None:
+    request = sessions.load_json(folder / evaluations.REQUEST) or {}
     evaluated = _EvaluatedPackage(package.path, request["overrides"])
-    _, settings = native_project.resolve_settings(evaluated, request["project"])
-    torch_settings.apply(settings, device=device, first=initial_environment(package))
+    if applies_settings:
+        _, settings = native_project.resolve_settings(evaluated, request["project"])
+        torch_settings.apply(settings, device=device, first=initial_environment(package))
     loaded = load_experiment(
         evaluated,
         untrained=True,
@@ -87,15 +120,7 @@ def evaluate(package: PackageFolder, folder: Path, session: int) -> str:
         project=request["project"],
         preparing=cells.locked_folder(folder),
     )
-    run = _Evaluation(
-        package=evaluated,
-        folder=folder,
-        request=request,
-        loaded=loaded,
-        share=Share(rank=rank, world_size=world, session=session),
-    )
-    run.run()
-    return "finished"
+    _Evaluation(package=evaluated, folder=folder, request=request, loaded=loaded, share=share).run()
 
 
 def _device(package: PackageFolder, folder: Path, session: int) -> str:

@@ -3,92 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from roost.base.errors import UsageError
 from roost.cli.options.device_option import device_options, take_device
+from roost.cli.options.evaluation_options import evaluation_options, take_evaluation
 from roost.cli.options.rank_options import take_ranks
 from roost.display import terminal
 
 if TYPE_CHECKING:
     from roost.operations.evaluating.evaluate import StartedEvaluation
 
-F = TypeVar("F", bound=Callable[..., Any])
-_TEMPLATE = "{variant}/{checkpoint}/{dataset}"
 _PATH = click.Path(path_type=Path)
-
-
-def evaluation_options(command: F) -> F:
-    """Adds the options that say what is evaluated, which `take_evaluation` reads."""
-    for option in reversed(
-        (
-            click.option(
-                "--checkpoints",
-                metavar="SELECTORS",
-                help="best, last, an id, average(best:10), average(last:5), or the name of a kept average; "
-                "several with commas. Default: best, else last.",
-            ),
-            click.option(
-                "--weights", type=_PATH, metavar="FILE", help="Also, or only, the weights of a file."
-            ),
-            click.option(
-                "--monitor", metavar="METRIC", help="The metric of best; default: as in the settings."
-            ),
-            click.option(
-                "--mode", type=click.Choice(["min", "max"]), help="Which values of --monitor are best."
-            ),
-            click.option(
-                "--variants",
-                type=_PATH,
-                metavar="FILE",
-                help="A file of arguments for Runner.test: grid, zip, list.",
-            ),
-            click.option("--datasets", metavar="NAMES", help="Sets, with commas; default: all test sets."),
-            click.option("--name", help="The evaluation's name; the same command again goes on with it."),
-            click.option(
-                "--template",
-                default=_TEMPLATE,
-                show_default=True,
-                help="The folder of each cell below that of the evaluation.",
-            ),
-            click.option(
-                "--on-step-error",
-                type=click.Choice(["raise", "skip"]),
-                default="raise",
-                show_default=True,
-                help="skip: record the samples of a batch that fails, and go on.",
-            ),
-            click.option("--project", type=_PATH, help="The current path of the project, to find its data."),
-        )
-    ):
-        command = option(command)
-    return command
-
-
-def take_evaluation(options: dict[str, Any]) -> dict[str, Any]:
-    """Removes the options of `evaluation_options` from a command's options; returns the fields of the
-    request."""
-    names = (
-        "checkpoints",
-        "weights",
-        "monitor",
-        "mode",
-        "variants",
-        "name",
-        "template",
-        "on_step_error",
-        "project",
-    )
-    found = {name: options.pop(name) for name in names}
-    datasets = options.pop("datasets")
-    found["datasets"] = (
-        None if datasets is None else [one.strip() for one in datasets.split(",") if one.strip()]
-    )
-    return found
 
 
 def package_and_overrides(

@@ -37,7 +37,7 @@ from roost.operations.sessions.session_request import (
     threads_of,
 )
 from roost.package.kinds import TaskKind
-from roost.package.results import evaluations
+from roost.package.results.evaluations import EvaluationFolder
 from roost.package.session_schema import SessionRequest
 from roost.package.setting_locations import setting_locations
 from roost.supervisor import guard_start
@@ -77,7 +77,7 @@ def evaluate(request: EvaluateRequest) -> StartedEvaluation:
     layout = _layout(checked, request.ranks, request.device)
     session_cards = require_startable(layout.request, checked.settings)
     found = find_folder(checked, request.name)
-    if found is not None and is_finished(found.path):
+    if found is not None and EvaluationFolder(found.path).is_finished:
         return StartedEvaluation(found.path, notes=[f"the evaluation {found.path.name} has finished"])
     folder = found or make_folder(checked, request.name)
     started = StartedEvaluation(folder.path, notes=[*checked.notes, *layout.notes])
@@ -107,12 +107,6 @@ def evaluate(request: EvaluateRequest) -> StartedEvaluation:
     return started
 
 
-def is_finished(folder: Path) -> bool:
-    """Whether all cells of an evaluation are finished."""
-    found = evaluations.EvaluationFolder(folder).cells()
-    return bool(found) and all(one.state == "finished" for one in found)
-
-
 def submit_evaluate(request: EvaluateRequest, options: TaskOptions) -> NewTasks:
     """Queues an evaluation as a task of the lab, after the same checks.
 
@@ -131,7 +125,7 @@ def submit_evaluate(request: EvaluateRequest, options: TaskOptions) -> NewTasks:
 
     checked = check_request(request)
     found = find_folder(checked, request.name)
-    if found is not None and is_finished(found.path):
+    if found is not None and EvaluationFolder(found.path).is_finished:
         raise Refused(
             "this evaluation has finished, and nothing is left to queue",
             received=found.path.name,

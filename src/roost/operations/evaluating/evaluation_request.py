@@ -20,11 +20,12 @@ from roost.config import variants
 from roost.config.run_settings import RunSettings
 from roost.config.settings import Settings
 from roost.config.values.overrides import apply_overrides
+from roost.config.variants import Variant
 from roost.operations.reading import package_schema
 from roost.operations.sessions.rank_layout import RankRequest
 from roost.package import package_name, project_preflight, session_folder, sessions
 from roost.package.checkpoints import selection
-from roost.package.checkpoints.weight_selectors import parse_selectors
+from roost.package.checkpoints.weight_selectors import WeightSelector, parse_selectors
 from roost.package.kinds import TASK_KINDS, TaskKind
 from roost.package.package import PackageFolder
 from roost.package.results import evaluations
@@ -100,11 +101,7 @@ def check_request(request: EvaluateRequest) -> CheckedRequest:
     package = preconditions.open_with_runner(
         request.package, by=lambda path: package_schema.open_checked(path, to_continue=True)
     )
-    preconditions.require_native(
-        package,
-        cause="a runner of DLNest's contract has no test()",
-        fix=f"write a script that evaluates: roost analyze {quote(str(package.path))} -s SCRIPT",
-    )
+    _require_native(package)
     project = preconditions.project_folder(package, request.project)
     selectors = parse_selectors(
         package, request.checkpoints, weights=request.weights, monitor=request.monitor, mode=request.mode
@@ -119,12 +116,18 @@ def check_request(request: EvaluateRequest) -> CheckedRequest:
         elif not Path(str(one.file)).is_file():
             raise UsageError("there is no such file", setting="--weights", received=one.file)
     settings = _settings(package, project, request.overrides)
-    named = {one.name: one.arguments for one in _variants(request.variants)}
+    body = _body(package, project, request, selectors)
+    return CheckedRequest(package, settings, body, list(dict.fromkeys(notes)))
+
+
+def _body(
+    package: PackageFolder, project: Path, request: EvaluateRequest, selectors: Sequence[WeightSelector]
+) -> dict[str, Any]:
     _check_template(request.template)
-    body: dict[str, Any] = {
+    return {
         "package": str(package.path),
         "checkpoints": [msgspec.to_builtins(one) for one in selectors],
-        "variants": named,
+        "variants": {one.name: one.arguments for one in read_variants(request.variants)},
         "datasets": None if request.datasets is None else list(request.datasets),
         "template": request.template,
         "on_step_error": request.on_step_error,
@@ -132,7 +135,6 @@ def check_request(request: EvaluateRequest) -> CheckedRequest:
         "project": str(project),
         "command": list(request.command),
     }
-    return CheckedRequest(package, settings, body, list(dict.fromkeys(notes)))
 
 
 def _settings(package: PackageFolder, project: Path, overrides: Sequence[str]) -> RunSettings:
@@ -144,7 +146,13 @@ def _settings(package: PackageFolder, project: Path, overrides: Sequence[str]) -
     )
 
 
-def _variants(file: Path | None) -> list[variants.Variant]:
+def read_variants(file: Path | None) -> list[Variant]:
+    """Returns the variants of a file; without one the default, which has no arguments.
+
+    Raises:
+        NotFound: There is no such file.
+        ConfigError: It is no description of variants.
+    """
     if file is None:
         return variants.expand_variants(None, Path())
     return variants.read_variants(file.expanduser())
@@ -196,6 +204,36 @@ def make_folder(checked: CheckedRequest, name: str | None) -> SessionFolder:
     """Makes the session folder of a new evaluation. Raises as `session_folder.create`."""
     body = {**checked.body, "created": round(time.time(), 3)}
     return session_folder.create(checked.package.path, TaskKind.EVALUATE, body, name=name)
+
+
+def follow_training(package: PackageFolder, request: EvaluateRequest) -> None:
+    """Makes the session folder of an evaluation of a package that was just made. Its training evaluates when
+    it has finished, with its own ranks.
+
+    Raises:
+        UsageError: A selector, the template or the name is not valid.
+        ConfigError: The variants are not valid.
+        Refused: The package is of DLNest's contract, or the folder cannot be made.
+    """
+    _require_native(package)
+    selectors = parse_selectors(
+        package, request.checkpoints, weights=request.weights, monitor=request.monitor, mode=request.mode
+    )
+    body = {
+        **_body(package, package.project, request, selectors),
+        evaluations.FOLLOWS_TRAINING: True,
+        "created": round(time.time(), 3),
+    }
+    name = request.name if request.name is None else package_name.checked_name(request.name)
+    session_folder.create(package.path, TaskKind.EVALUATE, body, name=name)
+
+
+def _require_native(package: PackageFolder) -> None:
+    preconditions.require_native(
+        package,
+        cause="a runner of DLNest's contract has no test()",
+        fix=f"write a script that evaluates: roost analyze {quote(str(package.path))} -s SCRIPT",
+    )
 
 
 def _existing(checked: CheckedRequest, folder: Path) -> SessionFolder:

@@ -47,6 +47,8 @@ from roost.package.results.row_files import TYPES_FILE, Format, PartMeta, RowFil
 
 NAME = "evaluations"
 CELL, CELLS, REQUEST, SUMMARY = "cell.json", "cells.json", "request.json", "summary.json"
+FOLLOWS_TRAINING = "follows_training"
+"""The key of request.json: the training of the package evaluates when it has finished."""
 PARTS, FILES, BATCHES, INPUTS = "parts", "files", "batches.jsonl", "inputs.json"
 _ROWS = "rows"
 _MAX_GROUP_NUMBERS = 2**22
@@ -417,6 +419,12 @@ class EvaluationFolder(NamedTuple):
         """The content of request.json."""
         return sessions.load_json(self.path / REQUEST) or {}
 
+    @property
+    def is_finished(self) -> bool:
+        """Whether all cells are finished."""
+        found = self.cells()
+        return bool(found) and all(one.state == "finished" for one in found)
+
     def cells(self) -> list[EvaluationCell]:
         """Returns the cells in the order of the grid; none where cells.json is missing."""
         try:
@@ -438,6 +446,17 @@ class EvaluationFolder(NamedTuple):
                     )
                 )
         return found
+
+
+def unfinished_followers(package: Path) -> list[Path]:
+    """Returns the folders of the evaluations that the training of a package has to carry out at its end."""
+    root = package / NAME
+    found = []
+    for folder in sorted(root.iterdir()) if root.is_dir() else ():
+        one = EvaluationFolder(folder)
+        if one.request.get(FOLLOWS_TRAINING) is True and not one.is_finished:
+            found.append(folder)
+    return found
 
 
 def read_all(package: Path) -> list[EvaluationFolder]:
