@@ -13,4 +13,5 @@ In reading order:
 - set_metrics: metrics of a whole set, from all rows
 - grid: all cells of an evaluation, and the finished ones of others
 - reports: its report, as Markdown and as a page
+- evaluation_data: the rows of a cell as a set
 """
