@@ -68,8 +68,15 @@ def speech_rows(folder: Path, *, count: int = 24, shift: float = 0.0, seed: int 
     return rows
 
 
-def make_evaluation(package: Path, name: str = "beams", *, form: str = "parquet") -> Path:
-    """Makes an evaluation with four finished cells and one that is not finished."""
+def make_evaluation(package: Path, name: str = "beams", *, form: str = "parquet", worse: float = 0.0) -> Path:
+    """Makes an evaluation with four finished cells and one that is not finished.
+
+    Args:
+        package: The folder of a package, or of none.
+        name: The name of the evaluation.
+        form: The format of the rows.
+        worse: Added to each word error rate.
+    """
     root = package / "evaluations" / name
     entries = []
     for variant in VARIANTS:
@@ -77,8 +84,8 @@ def make_evaluation(package: Path, name: str = "beams", *, form: str = "parquet"
             folder = f"{variant}/{checkpoint}/{SETS[0]}"
             shift = 0.1 * number + (0.05 if variant == "greedy" else 0.0)
             staged = root / folder
-            rows = speech_rows(package / "staged" / folder, shift=shift, seed=number)
-            made = package / "staged" / folder
+            made = package / "staged" / name / folder
+            rows = speech_rows(made, shift=shift + worse, seed=number)
             staged.parent.mkdir(parents=True, exist_ok=True)
             batches = {0: {"samples": len(rows), "loss": 0.5 + shift}}
             make_cell(staged, rows, cases=CASES, form=form, batches=batches)

@@ -15,6 +15,7 @@ device_history_view: draws what cards and host did, for `roost devices --history
 package_view: text of `roost show`
 evaluation_view: text of `roost evaluate`
 comparison_view: text of `roost compare`
+evaluation_comparison_view: text of `roost compare --evaluation`
 data_view: text of `roost show --data`
 confirmation: the question before something is removed
 queued_readers: the forms `roost submit analyze`, `predict` and `evaluate`

@@ -10,6 +10,8 @@ In reading order:
 - cell_end: the end of a cell, and of the grid
 - bootstrap: intervals of a mean
 - summary: the summary of a cell
+- set_metrics: metrics of a whole set, from all rows
 - grid: all cells of an evaluation, and the finished ones of others
-- reports: Markdown and HTML
+- reports: its report, as Markdown and as a page
+- evaluation_data: the rows of a cell as a set
 """

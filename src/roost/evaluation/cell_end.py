@@ -6,25 +6,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-from torch import Tensor
-
 from roost.base import durable
-from roost.base.errors import ContractError
 from roost.evaluation import cell as cells
-from roost.evaluation import grid, summary
+from roost.evaluation import grid, set_metrics, summary
 from roost.evaluation.evaluated_set import EvaluatedSet
 from roost.evaluation.reports import report_files
-from roost.evaluation.summary import Case, SetValues
+from roost.evaluation.summary import Case
 from roost.package.results import evaluations
-from roost.package.results.evaluations import Rows
-from roost.package.results.row_columns import ERROR, GROUP, ID
-from roost.train.step import seeding
-
-HELPER_PREFIX = "rows/"
-"""The prefix of values that only serve `Runner.summarize`, as a metric of a whole set in a config needs
-them."""
 
 
 def worst_cases(runner: Any) -> list[Case] | None:
@@ -45,7 +33,7 @@ def finish_cell(folder: Path, evaluated: EvaluatedSet, runner: Any) -> bool:
     Args:
         folder: The folder of the cell.
         evaluated: Its set.
-        runner: For `Runner.summarize` and `Runner.worst_cases`.
+        runner: For its `summarize`, ``test_metrics`` and ``worst_cases``.
 
     Raises:
         RoostError: An id is missing or occurs twice.
@@ -65,7 +53,7 @@ def finish_cell(folder: Path, evaluated: EvaluatedSet, runner: Any) -> bool:
         evaluations.merge(folder, evaluated.ids)
         cell = cells.read_cell(folder)
         assert cell is not None
-        set_values = _set_values(folder, runner, evaluated.name, seed=cell.seed)
+        set_values = set_metrics.compute_set_values(folder, runner, evaluated.name, seed=cell.seed)
         made = summary.summarize(
             evaluations.read_rows(folder, summary.needed_columns(folder)),
             identity=cells.joined_digest(
@@ -77,44 +65,6 @@ def finish_cell(folder: Path, evaluated: EvaluatedSet, runner: Any) -> bool:
         )
         summary.write(folder, made)  # last: with it the cell is finished
         return True
-
-
-def _set_values(folder: Path, runner: Any, split: str, *, seed: int) -> SetValues:
-    """Returns what `Runner.summarize` makes of the values of all samples."""
-    types = evaluations.column_types(folder)
-    hidden = [name for name in types if name.startswith(HELPER_PREFIX)]
-    method = getattr(type(runner), "summarize", None)
-    if method is None or getattr(method, "is_default", False):
-        return SetValues({}, hidden)
-    values = _tensors(evaluations.read_rows(folder))
-    with seeding.isolated(seeding.mix(seed, "summarize", split)), torch.no_grad():
-        found = runner.summarize(values, split)
-    try:
-        return SetValues({str(name): float(value) for name, value in dict(found).items()}, hidden)
-    except (TypeError, ValueError) as error:
-        raise ContractError(
-            f"summarize() must return numbers by name: {error}", received=found, fix='return {"f1": 0.5}'
-        ) from error
-
-
-def _tensors(rows: Rows) -> dict[str, Tensor]:
-    """Returns the numbers of the samples that were not skipped, by name, in the set's order."""
-    good = np.ones(len(rows), bool)
-    for place, _ in _skipped_places(rows):
-        good[place] = False
-    places = np.flatnonzero(good)
-    found: dict[str, Tensor] = {}
-    for name, column in rows.columns.items():
-        if name == ID or name.startswith(GROUP) or not (column.is_number or column.kind == "array"):
-            continue
-        found[name] = torch.from_numpy(np.ascontiguousarray(column.take(places).values))
-    return found
-
-
-def _skipped_places(rows: Rows) -> list[tuple[int, str]]:
-    if ERROR not in rows.columns:
-        return []
-    return [(place, text) for place, text in enumerate(rows.columns[ERROR].items()) if text is not None]
 
 
 def finish_evaluation(folder: Path) -> bool:

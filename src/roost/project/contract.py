@@ -6,6 +6,7 @@ import copy
 import inspect
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -187,9 +188,14 @@ class Runner(nn.Module):
     """The cases that an evaluation lists: metric, ``max`` or ``min``, and how many, such as
     ``("wer", "max", 10)``."""
 
-    def summarize(self, values: Mapping[str, Tensor], split: str) -> Mapping[str, float]:
+    test_metrics: Mapping[str, Any] = MappingProxyType({})
+    """Metrics of a whole test set by name, computed from the results of `test` for all samples: a function,
+    or an object of torchmetrics, whose arguments are called as these results; or a pair of it and their
+    names."""
+
+    def summarize(self, values: Mapping[str, Tensor], split: str) -> Mapping[str, float | None]:
         """Returns metrics of the whole split, from the values of all its samples in the set's order, on the
-        CPU."""
+        CPU. None in place of a number hides the metric of this name, which only helped."""
         return {}
 
     summarize.is_default = True  # type: ignore[attr-defined]

@@ -78,7 +78,7 @@ def test_both_reports_mark_the_best_and_the_worst(evaluation: Path) -> None:
     ]
     assert re.search(r"\*\*0\.5\*\* best", rows[2])
     page = (evaluation / "report.html").read_text()
-    assert '<td class="best">0.5<span class="tag">best</span></td>' in page
+    assert '<td class="best"><span class="tag">best</span>0.5</td>' in page
     assert "### By speaker" in lines and any(line.startswith("| (none) | 3 |") for line in lines)
     assert any("\\| number" in line and "&lt;b&gt;" in line for line in lines)
 

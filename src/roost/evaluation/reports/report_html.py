@@ -49,7 +49,7 @@ th { color: var(--soft); font-weight: 600; font-size: .85rem; }
 th.text, td.text { text-align: left; }
 td small { display: block; font-size: .75rem; }
 td.best { background: var(--good-soft); } td.worst { background: var(--bad-soft); }
-.tag { font-size: .7rem; font-weight: 600; margin-left: .35rem; }
+.tag { font-size: .7rem; font-weight: 600; margin-right: .35rem; }
 .best .tag { color: var(--good); } .worst .tag { color: var(--bad); }
 details.cell { border: 1px solid var(--rule); border-radius: 8px; margin: .75rem 0; padding: 0 1rem; }
 details.cell > summary { cursor: pointer; padding: .7rem 0; font-weight: 600; overflow-wrap: anywhere; }
@@ -126,7 +126,7 @@ def _table(head: Sequence[str], rows: Iterable[str], *, texts: int = 1) -> str:
 
 def _td(text: str, side: str = "") -> str:
     if side:
-        return f'<td class="{side}">{text}<span class="tag">{side}</span></td>'
+        return f'<td class="{side}"><span class="tag">{side}</span>{text}</td>'
     return f"<td>{text}</td>"
 
 
@@ -162,8 +162,8 @@ def _mean(entry: dict[str, Any]) -> str:
 
 def _cell(one: CellContent, place: int, media: PageMedia, *, is_open: bool) -> Iterator[str]:
     state = " open" if is_open else ""
-    yield f'<details class="cell" id="cell-{place}"{state}><summary>{escape(one.cell.label)}</summary>\n'
-    yield _statistics(one)
+    yield f'<details class="cell"{state}><summary>{escape(one.cell.label)}</summary>\n'
+    yield f'<div id="cell-{place}">{_statistics(one)}</div>'  # a link to what is inside unfolds the cell
     if one.summary["num_skipped"]:
         yield _skipped(one.summary)
     figures = [

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -60,7 +61,8 @@ Columns = Mapping[str, Any]
 """Values of many rows by name: a NumPy array or a sequence with an item for each row."""
 
 
-class Rows(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Rows:
     """The rows of a cell, as columns in the order of the file."""
 
     columns: dict[str, Column]

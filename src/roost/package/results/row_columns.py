@@ -9,7 +9,7 @@ int       NumPy, int64                                    int64
 float     NumPy, float64; NaN where a value is missing    double; NaN stays NaN, a missing value is null
 text      list of str or None                             string
 file      list of paths in the cell's folder, or None     string
-array     NumPy, (rows, *shape) of any plain type         fixed_size_list
+array     NumPy, (rows, *shape) of any plain type         list
 json      list of anything that JSON can hold             string, JSON
 ========= =============================================== ===========================================
 
@@ -20,6 +20,7 @@ parts.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -59,7 +60,8 @@ class ColumnType(NamedTuple):
 _EMPTY, _JSON = ColumnType("empty"), ColumnType("json")
 
 
-class Column(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Column:
     """The values of one column, see the table of this module."""
 
     type: ColumnType
@@ -113,12 +115,10 @@ def column_of(values: Any, name: str = "") -> Column:
         return _of_array(values, name)
     listed = [_plain(value) for value in values]
     kinds = {type(value) for value in listed}
-    if kinds == {np.ndarray}:
-        shapes = {(one.shape, one.dtype) for one in listed}
-        if len(shapes) == 1 and listed[0].ndim:
-            return _of_array(np.stack(listed), name)
     missing = type(None) in kinds
     kinds.discard(type(None))
+    if kinds == {np.ndarray} and (arrays := _of_equal_arrays(listed, name)) is not None:
+        return arrays
     if not kinds:
         return Column(_EMPTY, [None] * len(listed))
     if kinds <= {bool, int, float} and (numbers := _of_numbers(listed, kinds, missing)) is not None:
@@ -159,6 +159,18 @@ def _of_array(values: np.ndarray[Any, Any], name: str) -> Column:
     if kind == "f":
         return Column(ColumnType("float"), values.astype(np.float64))
     return column_of(values.tolist(), name)
+
+
+def _of_equal_arrays(values: list[Any], name: str) -> Column | None:
+    """Returns arrays of one shape as a column; None for others."""
+    present = [value for value in values if value is not None]
+    first = present[0]
+    if not first.ndim or any(one.shape != first.shape or one.dtype != first.dtype for one in present):
+        return None
+    zero = np.zeros_like(first)
+    column = _of_array(np.stack([zero if value is None else value for value in values]), name)
+    absent = np.fromiter((value is None for value in values), bool, len(values))
+    return Column(column.type, column.values, absent if absent.any() else None)
 
 
 def _of_numbers(values: list[Any], kinds: set[type], missing: bool) -> Column | None:

@@ -330,7 +330,8 @@ def _arrow_type(type_: ColumnType) -> pa.DataType:
 
     plain = {"empty": pa.null(), "bool": pa.bool_(), "int": pa.int64(), "float": pa.float64()}
     if type_.kind == "array":
-        return pa.list_(pa.from_numpy_dtype(np.dtype(type_.dtype)), int(np.prod(type_.shape)))
+        # Lists of any length: readers of Parquet do not take fixed ones with missing rows.
+        return pa.list_(pa.from_numpy_dtype(np.dtype(type_.dtype)))
     return plain.get(type_.kind, pa.string())
 
 
@@ -342,8 +343,11 @@ def _to_arrow(column: Column, type_: pa.DataType) -> pa.Array:
         texts = [None if value is None else encode(value).decode() for value in column.values]
         return pa.array(texts, type_)
     if column.kind == "array":
-        mask = None if column.missing is None else pa.array(column.missing)
-        return pa.FixedSizeListArray.from_arrays(pa.array(column.values.reshape(-1)), type=type_, mask=mask)
+        numbers = int(np.prod(column.type.shape))
+        present = np.ones(len(column), bool) if column.missing is None else ~column.missing
+        offsets = pa.array(np.concatenate([[0], np.cumsum(present * numbers)]).astype(np.int32))
+        flat = pa.array(column.values[present].reshape(-1))
+        return pa.ListArray.from_arrays(offsets, flat, type=type_, mask=pa.array(~present))
     if isinstance(column.values, list):
         return pa.array(column.values, type_)
     return pa.array(column.values, type_, mask=column.missing)
@@ -358,12 +362,12 @@ def _from_arrow(found: pa.ChunkedArray, type_: ColumnType) -> Column:
         return Column(type_, values)
     absent = found.is_null().to_numpy() if found.null_count else None
     if type_.kind == "array":
-        flat = found.combine_chunks()
-        flat = flat.chunk(0) if hasattr(flat, "num_chunks") else flat
-        if absent is not None:
-            flat = flat.fill_null([0] * int(np.prod(type_.shape)))
-        numbers = flat.flatten().to_numpy(zero_copy_only=False)
-        return Column(type_, numbers.reshape(len(found), *type_.shape), absent)
+        parts = [chunk.flatten().to_numpy(zero_copy_only=False) for chunk in found.chunks]
+        flat = np.concatenate([np.zeros(0, type_.dtype), *parts])
+        present = slice(None) if absent is None else ~absent
+        values = np.zeros((len(found), *type_.shape), type_.dtype)
+        values[present] = flat.reshape(-1, *type_.shape)
+        return Column(type_, values, absent)
     if type_.kind == "float":
         filled = found.fill_null(float("nan")) if absent is not None else found
         return Column(type_, filled.to_numpy(), absent)
