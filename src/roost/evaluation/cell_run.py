@@ -14,6 +14,7 @@ the evaluation was cut.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
@@ -153,7 +154,7 @@ class CellLoop:
         part.add(number, ids, labels, values)
 
     def _test(self, number: int, batch: Batch) -> Any:
-        seeding.seed_all(seeding.mix(self.seed, "evaluate", self.evaluated.name, number))
+        seeding.seed_batch(seeding.mix(self.seed, "evaluate", self.evaluated.name, number))
         with self.forward():
             return self.test(self.to_device(batch.value))
 
@@ -277,16 +278,18 @@ def _joined(pieces: Sequence[tuple[int, Mapping[str, Any]]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name in names:
         parts = [columns.get(name) for _, columns in pieces]
+        if all(isinstance(one, range) for one in parts):  # the ids of a set that names none
+            found[name] = np.concatenate([np.arange(one.start, one.stop, one.step) for one in parts])
+            continue
         if all(isinstance(one, np.ndarray) for one in parts):
             arrays: list[Any] = list(parts)
             if len({(one.dtype, one.shape[1:]) for one in arrays}) == 1:
                 found[name] = np.concatenate(arrays)
                 continue
-        found[name] = [
-            value
-            for (count, _), one in zip(pieces, parts, strict=True)
-            for value in ([None] * count if one is None else one)
-        ]
+        present = (
+            [None] * count if one is None else one for (count, _), one in zip(pieces, parts, strict=True)
+        )
+        found[name] = list(itertools.chain.from_iterable(present))
     return found
 
 

@@ -113,8 +113,11 @@ def column_of(values: Any, name: str = "") -> Column:
     """
     if isinstance(values, np.ndarray) and not values.dtype.hasobject:
         return _of_array(values, name)
-    listed = [_plain(value) for value in values]
-    kinds = {type(value) for value in listed}
+    listed = values if isinstance(values, list) else list(values)
+    kinds = set(map(type, listed))
+    if any(issubclass(kind, np.generic) for kind in kinds):
+        listed = [_plain(value) for value in listed]
+        kinds = set(map(type, listed))
     missing = type(None) in kinds
     kinds.discard(type(None))
     if kinds == {np.ndarray} and (arrays := _of_equal_arrays(listed, name)) is not None:
