@@ -28,7 +28,7 @@ VARIANTS = "list: {plain: {}, noisy: {noise: 1}}\n"
 
 
 def test_killed_and_gone_on_with_other_ranks(tmp_path: Path) -> None:
-    """The program, its guard and its supervisor are killed in the middle of the grid, and so are its ranks."""
+    """The program, its guard and its supervisor are killed in the middle of the grid, so the ranks, too."""
     package = digits_package(tmp_path, batch_seconds=0.02)
     (tmp_path / "v.yaml").write_text(VARIANTS)
     asked = ["evaluate", package.path, "--variants", tmp_path / "v.yaml", "-CPU", "--checkpoints", "best"]

@@ -278,8 +278,9 @@ def _joined(pieces: Sequence[tuple[int, Mapping[str, Any]]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name in names:
         parts = [columns.get(name) for _, columns in pieces]
-        if all(isinstance(one, range) for one in parts):  # the ids of a set that names none
-            found[name] = np.concatenate([np.arange(one.start, one.stop, one.step) for one in parts])
+        ranges = [one for one in parts if isinstance(one, range)]
+        if len(ranges) == len(parts):  # the ids of a set that names none
+            found[name] = np.concatenate([np.arange(one.start, one.stop, one.step) for one in ranges])
             continue
         if all(isinstance(one, np.ndarray) for one in parts):
             arrays: list[Any] = list(parts)
