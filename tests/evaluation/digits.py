@@ -31,7 +31,10 @@ class Dataset(roost.Dataset):
         return roost.Data(
             train=Digits(x[:1000], y[:1000], "train"),
             valid=Digits(x[1000:1200], y[1000:1200], "valid"),
-            test={"clean": Digits(x[1200:], y[1200:], "clean"), "noisy": Digits(noisy[1250:], y[1250:], "noisy")},
+            test={
+                "clean": Digits(x[1200:], y[1200:], "clean"),
+                "noisy": Digits(noisy[1250:], y[1250:], "noisy"),
+            },
         )
 """
 

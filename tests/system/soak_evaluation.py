@@ -1,5 +1,5 @@
-"""Kills of an evaluation: however it was cut, and with however many ranks it went on, its files must equal those
-of the uninterrupted one byte for byte.
+"""Kills of an evaluation: however it was cut, and with however many ranks it went on, its files must equal
+those of the uninterrupted one byte for byte.
 
     python tests/system/soak_evaluation.py [--kills 50] [--seed 0]
 

@@ -7,6 +7,7 @@ In reading order:
 - cell_run: the loop over the batches of a cell
 - sample_values: what `Runner.test` returned, as values of samples
 - file_writer: the files of samples, through a bounded pool of threads
+- case_inputs: the inputs of the worst and the best cases
 - cell_end: the end of a cell, and of the grid
 - bootstrap: intervals of a mean
 - summary: the summary of a cell

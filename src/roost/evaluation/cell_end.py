@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from roost.base import durable
+from roost.evaluation import case_inputs, grid, set_metrics, summary
 from roost.evaluation import cell as cells
-from roost.evaluation import grid, set_metrics, summary
 from roost.evaluation.evaluated_set import EvaluatedSet
 from roost.evaluation.reports import report_files
 from roost.evaluation.summary import Case
@@ -63,6 +63,7 @@ def finish_cell(folder: Path, evaluated: EvaluatedSet, runner: Any) -> bool:
             set_values=set_values,
             batch_values=evaluations.read_batch_values(folder),
         )
+        case_inputs.write_inputs(folder, evaluated, made, seed=cell.seed)
         summary.write(folder, made)  # last: with it the cell is finished
         return True
 

@@ -81,6 +81,8 @@ class CellLoop:
     """Whether a batch that fails is recorded and passed over."""
     advance: Callable[[int], None]
     """Called with the number of samples after each batch."""
+    check: Callable[[SampleValues], None] = lambda values: None
+    """Called with the values of the first batch, so that a mistake is found before the rest is computed."""
 
     def run(self) -> None:
         """Computes all batches of this rank that have no rows yet, and writes their rows.
@@ -145,7 +147,11 @@ class CellLoop:
             return
         # Not skipped: a value of a wrong type would be wrong in each batch, and a full disk remains full.
         with _naming_samples(self.evaluated.name, ids):
-            part.add(number, ids, labels, split_values(output, ids, files))
+            values = split_values(output, ids, files)
+        if not part.is_checked:
+            self.check(values)
+            part.is_checked = True
+        part.add(number, ids, labels, values)
 
     def _test(self, number: int, batch: Batch) -> Any:
         seeding.seed_batch(seeding.mix(self.seed, "evaluate", self.evaluated.name, number))
@@ -229,6 +235,7 @@ class _Part:
     """The number of samples and the columns of each batch."""
     means: dict[int, Mapping[str, Any]] = field(default_factory=dict)
     rows: int = 0
+    is_checked: bool = False
     since: float = field(default_factory=time.monotonic)
 
     def add(self, number: int, ids: Sequence[Any], labels: Mapping[str, Any], values: SampleValues) -> None:
@@ -271,8 +278,9 @@ def _joined(pieces: Sequence[tuple[int, Mapping[str, Any]]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name in names:
         parts = [columns.get(name) for _, columns in pieces]
-        if all(isinstance(one, range) for one in parts):  # the ids of a set that names none
-            found[name] = np.concatenate([np.arange(one.start, one.stop, one.step) for one in parts])
+        ranges = [one for one in parts if isinstance(one, range)]
+        if len(ranges) == len(parts):  # the ids of a set that names none
+            found[name] = np.concatenate([np.arange(one.start, one.stop, one.step) for one in ranges])
             continue
         if all(isinstance(one, np.ndarray) for one in parts):
             arrays: list[Any] = list(parts)
@@ -302,7 +310,7 @@ def require_arguments(test: Callable[..., Any], variant: str, arguments: Mapping
         return
     if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters):
         return
-    taken = [one.name for one in parameters[1:] if one.kind is not inspect.Parameter.VAR_POSITIONAL]
+    taken = [one.name for one in parameters[2:] if one.kind is not inspect.Parameter.VAR_POSITIONAL]
     for name, value in arguments.items():
         if name not in taken:
             takes = f"it takes {', '.join(taken)}" if taken else "it takes no arguments of variants"

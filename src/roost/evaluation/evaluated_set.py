@@ -41,8 +41,16 @@ class EvaluatedSet:
     """A label for each sample, by the name of the group."""
     sizes: Sequence[int]
     """The number of samples of each batch."""
+    dataset: Any = None
+    """The set, if it has indices."""
+    indices: Sequence[int] = ()
+    """The index of each sample in it."""
     notes: Sequence[str] = ()
     """Remarks for the user."""
+
+    def sample(self, position: int) -> Any:
+        """Returns a sample as the set gives it; None for a set without indices."""
+        return None if self.dataset is None else self.dataset[int(self.indices[position])]
 
     def firsts(self) -> list[int]:
         """Returns the position of the first sample of each batch."""
@@ -129,7 +137,17 @@ def open_set(
     is_whole = bool((indices == np.arange(len(indices))).all())
     ids = _ids(dataset, name, indices, is_whole=is_whole)
     groups = dict(_groups(dataset, name, indices, notes))
-    return EvaluatedSet(name, batches, ids, groups, sizes, notes)
+    has_indices = isinstance(batches, Loader)
+    return EvaluatedSet(
+        name,
+        batches,
+        ids,
+        groups,
+        sizes,
+        dataset=dataset if has_indices else None,
+        indices=range(len(indices)) if is_whole else indices.tolist(),
+        notes=notes,
+    )
 
 
 def _ids(dataset: Any, name: str, indices: np.ndarray[Any, Any], *, is_whole: bool) -> Sequence[Id]:

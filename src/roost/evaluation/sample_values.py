@@ -58,6 +58,13 @@ def split_values(output: object, ids: Sequence[Any], files: FileWriter) -> Sampl
     return found
 
 
+def is_metric(column: Any) -> bool:
+    """Whether a column of a batch has numbers."""
+    if isinstance(column, np.ndarray):
+        return column.ndim == 1 and column.dtype.kind in "biuf"
+    return all(isinstance(one, bool | int | float) or one is None for one in column)
+
+
 def _check_name(name: object) -> None:
     if not isinstance(name, str) or not name:
         raise ContractError("a result of test() has no name", received=name, fix=_FIX)

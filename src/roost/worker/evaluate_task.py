@@ -16,11 +16,12 @@ import torch
 from roost.base.errors import CheckpointError, ConfigError, NotFound
 from roost.config.step_modes import STEP_MODES
 from roost.evaluation import cell as cells
-from roost.evaluation import cell_end, cell_run, evaluated_set, grid
+from roost.evaluation import cell_end, cell_run, evaluated_set, grid, summary
 from roost.evaluation.cell import CellFile, CellIdentity
 from roost.evaluation.cell_run import CellLoop, Share
 from roost.evaluation.evaluated_set import EvaluatedSet
 from roost.evaluation.grid import Grid, GridCell, GridCheckpoint
+from roost.evaluation.sample_values import SampleValues, is_metric
 from roost.package import sessions
 from roost.package.checkpoints import checkpoint, selection
 from roost.package.checkpoints.weight_selectors import WeightSelector
@@ -225,6 +226,9 @@ class _Evaluation:
                     )
         _require_different(made, self._request["template"])
         made = [self._found_again(one, known, variants) for one in made]
+        if copied := [one for one in made if one.found_in is not None]:
+            where = sorted({str(Path(str(one.found_in)).parts[1]) for one in copied})
+            print(f"{len(copied)} of {len(made)} cells are found again in {', '.join(where)}", flush=True)
         return Grid(
             checkpoints=[weights for _, weights in checkpoints],
             variants=variants,
@@ -244,7 +248,6 @@ class _Evaluation:
         grid.copy_cell(source, final)
         self._rename_cell(final, one, variants)
         found_in = str(source.relative_to(self._package.path))
-        print(f"{one.key}: copied from {found_in}, which computed the same", flush=True)
         return msgspec.structs.replace(one, state="finished", found_in=found_in)
 
     def _rename_cell(self, folder: Path, one: GridCell, variants: Mapping[str, dict[str, Any]]) -> None:
@@ -337,9 +340,18 @@ class _Evaluation:
                 seed=self._settings.seed,
                 skips_errors=self._request["on_step_error"] == "skip",
                 advance=progress.advance,
+                check=self._check_values,
             ).run()
         if cell_end.finish_cell(folder, evaluated, self._runner):
             self._note_finished(found, one)
+
+    def _check_values(self, values: SampleValues) -> None:
+        """Checks that the metrics of `Runner.worst_cases` are among the numbers of the samples."""
+        summary.check_cases(
+            cell_end.worst_cases(self._runner) or (),
+            [name for name, column in values.columns.items() if is_metric(column)],
+            setting="Runner.worst_cases",
+        )
 
     def _note_finished(self, found: Grid, one: GridCell) -> None:
         """Marks a cell as finished, and copies it to the later cells that are the same."""

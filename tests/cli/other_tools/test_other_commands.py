@@ -101,7 +101,12 @@ def test_the_options_and_the_program_are_translated(
 def test_the_command_that_measures_is_advised_for_measuring() -> None:
     for word in ("test", "validate", "eval"):
         hint = str(other_commands.command_hint(word, []))
-        assert "`roost evaluate PACKAGE`" in hint and "`roost show PACKAGE`" in hint and "`test_at_end`" in hint and "validate_every" in hint
+        assert (
+            "`roost evaluate PACKAGE`" in hint
+            and "`roost show PACKAGE`" in hint
+            and "`test_at_end`" in hint
+            and "validate_every" in hint
+        )
 
 
 @pytest.mark.parametrize("name", ["run", "submit", "check"])

@@ -323,8 +323,8 @@ class Analyzer:
 
     def _forget_script_modules(self) -> None:
         """Removes the modules that a script has imported from beside itself, so that the next one imports
-        them as they then are. Their bytecode would be taken for that of an edit within the same second, so none
-        is written (`Analyzer.load`)."""
+        them as they then are. `Analyzer.load` has bytecode not written: Python would take it for that of an
+        edit of the same second and size."""
         sys.modules.pop(script.MODULE, None)
         folders = self._folders.code_folders()
         for name, module in list(sys.modules.items()):
