@@ -18,6 +18,7 @@ from roost.base.errors import ConfigError, ContractError, NotFound, Refused, Roo
 from roost.evaluation import cell as cells
 from roost.evaluation import grid
 from roost.evaluation.evaluated_set import EvaluatedSet
+from roost.package import sessions
 from roost.package.package import PackageFolder
 from roost.package.results import evaluations
 from tests.evaluation.digits import DATASET, RUNNER, digits_package
@@ -298,6 +299,20 @@ def test_another_request_of_the_same_name_is_refused(
     assert requested(digits, "asked", datasets=["clean"]).path.name == "asked"
     unnamed = requested(digits, None, datasets=["noisy"], checkpoints="last")
     assert requested(digits, None, datasets=["noisy"], checkpoints="last").path == unnamed.path
+
+
+def test_a_corrected_command_may_have_the_name_of_one_that_failed(digits: PackageFolder) -> None:
+    """An evaluation that ended before its grid was decided has nothing that another request could spoil."""
+    folder = requested(digits, "typo", datasets=["claen"])
+    with pytest.raises(Refused):
+        requested(digits, "typo", datasets=["clean"])  # it may be queued: no session has failed
+    number = folder.new_session({"kind": "evaluate", "device": "cpu"})
+    sessions.UnsupervisedRecord(folder.session_files / f"{number}.json", number).end("failed", "error")
+    assert requested(digits, "typo", datasets=["clean"]).path == folder.path
+    assert evaluations.EvaluationFolder(folder.path).request["datasets"] == ["clean"]
+    (folder.path / evaluations.CELLS).write_text("[]")
+    with pytest.raises(Refused):
+        requested(digits, "typo", datasets=["noisy"])
 
 
 @pytest.mark.parametrize(
