@@ -32,8 +32,8 @@ from roost.base.system import state_folder
 from roost.devices.resource_request import TaskOptions
 from roost.operations import lab
 from roost.operations.analyzers import script_call
+from roost.operations.analyzers.call_results import ScriptCall
 from roost.operations.analyzers.call_stream import follow_call
-from roost.operations.analyzers.script_call import ScriptCall
 from roost.operations.analyzers.start_analyzer import AnalyzerRequest, start_analyzer
 from roost.operations.lifecycle.new_project import new_project
 from roost.operations.lifecycle.run import RunRequest, run

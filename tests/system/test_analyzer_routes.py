@@ -14,7 +14,7 @@ import pytest
 
 from roost.api.client import AsyncClient, Client
 from roost.base.errors import NotFound, Refused, RoostError, UsageError
-from roost.operations.analyzers.script_call import ScriptCall
+from roost.operations.analyzers.call_results import ScriptCall
 from roost.package.package import PackageFolder
 from roost.serve.routes.served_packages import run_id
 from tests.project.trained import trained

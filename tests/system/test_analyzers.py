@@ -20,8 +20,8 @@ from roost.base.errors import CheckpointError, ContractError, NotFound, Refused,
 from roost.devices.resource_request import TaskOptions
 from roost.lab.queue.task import Task
 from roost.operations.analyzers import script_call
+from roost.operations.analyzers.call_results import ScriptCall
 from roost.operations.analyzers.call_stream import follow_call
-from roost.operations.analyzers.script_call import ScriptCall
 from roost.operations.analyzers.start_analyzer import AnalyzerRequest, start_analyzer
 from roost.operations.queue import task_control
 from roost.package.package import PackageFolder

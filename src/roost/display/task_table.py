@@ -9,7 +9,7 @@ from typing import Literal
 from roost.display import table, terminal
 from roost.display.table import Narrowing, TableColumn
 from roost.operations.live_lab.task_cells import TaskCells, sweep_cells, task_cells
-from roost.operations.queue.list_tasks import Sweep, TaskRow
+from roost.operations.task_results import Sweep, TaskRow
 
 _HEADER = ("ID", "TASK", "NAME", "STATE", "CARDS", "MEMORY", "HOST", "TIME", "PROGRESS", "PRIORITY", "REASON")
 _LEFT_OUT = (

@@ -13,16 +13,14 @@ from roost.operations.queue.card_request import CardRequest
 
 if TYPE_CHECKING:
     from roost.api.client import Client
-    from roost.operations.analyzers.script_call import (
+    from roost.operations.analyzers.call_results import (
         CallRow,
         CheckpointSwitch,
         ScriptCall,
         ScriptEntry,
         ScriptInterrupt,
     )
-    from roost.operations.devices.devices import DeviceList
-    from roost.operations.queue.list_tasks import TaskRow
-    from roost.operations.queue.why import TaskExplanation
+    from roost.operations.devices.device_list import DeviceList
     from roost.operations.responses import (
         AcceptedTasks,
         JournalPage,
@@ -32,6 +30,7 @@ if TYPE_CHECKING:
         SubmitResponse,
         TaskPage,
     )
+    from roost.operations.task_results import TaskExplanation, TaskRow
     from roost.package.labels import Labels
     from roost.shell.local_connection import LocalClient
 

@@ -23,10 +23,10 @@ from roost.shell.shell_words import in_shell_words, translate_error
 from roost.shell.verbs import ParsedVerb, find_verb, parse
 
 if TYPE_CHECKING:
-    from roost.operations.analyzers.script_call import CallRow, ScriptCall
-    from roost.operations.devices.devices import DeviceList
-    from roost.operations.queue.list_tasks import Sweep, TaskRow
+    from roost.operations.analyzers.call_results import CallRow, ScriptCall
+    from roost.operations.devices.device_list import DeviceList
     from roost.operations.responses import AcceptedTasks, LogPage, SubmitResponse
+    from roost.operations.task_results import Sweep, TaskRow
 
 _MAX_SHOWN_TASKS = 20
 """Tasks of a sweep that are named after its submission."""
@@ -247,7 +247,7 @@ class VerbRunner:
         num_lines = _DEFAULT_LINES if found["lines"] is None else found["lines"]
         if num_lines < 0:
             raise UsageError("is below 0", setting="-n", received=num_lines, fix="give a number of lines")
-        if row.kind == _ANALYZE:
+        if row.session_folder:  # of a task that reads a package
             read: Callable[[int], LogPage] = functools.partial(self.connection.analyzer_output, row.id)
             follow: Callable[[int], Iterator[str]] = functools.partial(self.connection.follow_output, row.id)
         else:
@@ -514,7 +514,7 @@ def _short_path(connection: LabConnection, path: str) -> str:
 
 def _group_sweeps(rows: Sequence[TaskRow]) -> list[TaskRow | Sweep]:
     """Returns the tasks with those of a sweep as one entry at the place of the first."""
-    from roost.operations.queue.list_tasks import Sweep
+    from roost.operations.task_results import Sweep
 
     tasks: dict[str, list[TaskRow]] = {}
     for row in rows:

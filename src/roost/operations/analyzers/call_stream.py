@@ -11,7 +11,7 @@ from roost.analysis import analysis_folder
 from roost.analysis.analyzers import analyzer_folder
 from roost.lab.queue.task import ENDED, PENDING, STARTING, Task
 from roost.operations import lab
-from roost.operations.analyzers.script_call import ScriptCall
+from roost.operations.analyzers.call_results import ScriptCall
 from roost.operations.reading.output_reader import OutputReader
 from roost.package.session_schema import SessionRecord
 from roost.package.sessions import Session

@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
-
 from roost.analysis import analysis_folder, preconditions, script
 from roost.analysis.analyzers import analyzer_folder, call_record
 from roost.analysis.analyzers.analyzer_folder import AnalyzerSessionRequest
@@ -22,6 +20,13 @@ from roost.base.errors import INTERRUPTED_EXIT_CODE, NotFound, UsageError
 from roost.lab.queue import task_lookup
 from roost.lab.queue.task import ENDED, Task
 from roost.operations import resolve
+from roost.operations.analyzers.call_results import (
+    CallRow,
+    CheckpointSwitch,
+    ScriptCall,
+    ScriptEntry,
+    ScriptInterrupt,
+)
 from roost.operations.sessions.session_request import output_size
 from roost.package import sessions
 from roost.package.checkpoints import selection
@@ -31,60 +36,6 @@ from roost.package.sessions import Session
 
 UNTRAINED_ID = -2
 """The id that DLNest has for a model as it was built."""
-
-
-class ScriptCall(msgspec.Struct, frozen=True):
-    """A run of a script in an analyzer."""
-
-    task: str
-    """The id of the analyzer."""
-    package: str
-    analysis: int
-    """The number of the analysis, whose folder holds everything about this call."""
-    folder: str
-    """The folder of the analysis."""
-    script: str
-    """The path of the script."""
-    output_offset: int
-    """Where the output of the call begins, at the earliest, in the output of the analyzer, in bytes."""
-
-
-class CheckpointSwitch(msgspec.Struct, frozen=True):
-    """A request to an analyzer to load another checkpoint, after the calls that were requested before it."""
-
-    task: str
-    checkpoint: int | str
-    """An id, ``last`` or ``untrained``."""
-
-
-class ScriptInterrupt(msgspec.Struct, frozen=True):
-    """A request to an analyzer to interrupt its script."""
-
-    task: str
-    analysis: int | None
-    """The analysis that is interrupted; None: no script runs or waits."""
-
-
-class ScriptEntry(msgspec.Struct, frozen=True):
-    """A script that an analyzer may run."""
-
-    name: str
-    """By which it is called."""
-    path: str
-
-
-class CallRow(msgspec.Struct, frozen=True):
-    """A call of a script in an analyzer."""
-
-    analysis: int
-    script: str
-    state: str
-    """pending (it waits for its turn), running, succeeded, failed, stopped or crashed."""
-    started: float | None
-    """Unix seconds."""
-    seconds: float | None
-    error: str | None
-    folder: str
 
 
 def run_script(analyzer: str, name: str) -> ScriptCall:

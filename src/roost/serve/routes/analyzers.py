@@ -1,4 +1,5 @@
-"""The routes of analyzers: run a script, interrupt it, switch the checkpoint; lists and the output."""
+"""The routes of analyzers: run a script, interrupt it, switch the checkpoint; lists and the output. The
+output of other tasks that read a package has the same routes."""
 
 from __future__ import annotations
 
@@ -9,10 +10,11 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from roost.analysis.analyzers import analyzer_folder
 from roost.devices.resource_request import TaskName
+from roost.lab.queue.task import Task
+from roost.operations import resolve
 from roost.operations.analyzers import script_call
-from roost.operations.analyzers.script_call import (
+from roost.operations.analyzers.call_results import (
     CallRow,
     CheckpointSwitch,
     ScriptCall,
@@ -66,7 +68,7 @@ class ListCalls(RequestParameters, frozen=True, kw_only=True):
 
 
 class ReadOutput(RequestParameters, frozen=True, kw_only=True):
-    """A part of the output of an analyzer."""
+    """A part of the output of an analyzer, or of another task that reads a package."""
 
     task: TaskName
     offset: Offset = 0
@@ -76,7 +78,7 @@ class ReadOutput(RequestParameters, frozen=True, kw_only=True):
 
 
 class FollowOutput(RequestParameters, frozen=True, kw_only=True):
-    """The output of an analyzer, from a cursor on."""
+    """The output of an analyzer, or of another task that reads a package, from a cursor on."""
 
     task: TaskName
     cursor: Cursor = "0"
@@ -103,15 +105,26 @@ def _calls(parameters: ListCalls) -> list[CallRow]:
     return script_call.list_calls(parameters.task, since=parameters.since)
 
 
+def _find_reading_task(text: str) -> Task:
+    """Returns a task that has an output of its own; that of others is the log of their run.
+
+    Raises:
+        NotFound: There is no such task.
+        UsageError: The text is ambiguous, or names a training or a command.
+    """
+    task, *others = resolve.find_tasks(text)
+    return task if task.session_folder and not others else script_call.find_analyzer(text)
+
+
 def _output(parameters: ReadOutput) -> LogPage:
-    task = script_call.find_analyzer(parameters.task)
-    path = task.folder / analyzer_folder.OUTPUT
+    task = _find_reading_task(parameters.task)
+    path = SessionFolder(task.folder, Path(task.package)).output
     is_over = functools.partial(is_task_over, task.id)
     return event_streams.read_page(path, parameters.offset, parameters.limit, is_over)
 
 
 def _follow(parameters: FollowOutput) -> EventStream:
-    task = script_call.find_analyzer(parameters.task)
+    task = _find_reading_task(parameters.task)
     folder = SessionFolder(task.folder, Path(task.package))
     is_over = functools.partial(is_task_over, task.id)
     return LogStream(folder, folder.output, parameters.cursor, is_over)
