@@ -15,6 +15,7 @@ from roost.lab.queue.task import Task
 from roost.operations import lab
 from roost.package import labels
 from roost.package.package import PackageFolder
+from roost.shell import local_connection
 from roost.shell.lab_connection import LabConnection
 from roost.shell.verb_runner import _VERBS, VerbRunner
 from roost.shell.verbs import VERBS, parse
@@ -150,6 +151,12 @@ def test_cards_are_chosen_by_numbers_with_blanks(runner: VerbRunner) -> None:
     for line in ("changeDevices -d 7", "changeDevices -d -1"):
         with pytest.raises(UsageError):
             shown(runner, line)
+
+
+def test_without_cards_the_cpu_alone_may_be_chosen(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROOST_DEVICES", "cpu")
+    said = shown(VerbRunner(local_connection.connect()), "changeDevices -d -1")
+    assert said.splitlines()[-2:] == ["no GPUs", "-1 is the CPU, which tasks may always use"]
 
 
 def test_memory_is_divided_among_cards(runner: VerbRunner, server: Server, tmp_path: Path) -> None:

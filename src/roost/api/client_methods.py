@@ -360,6 +360,44 @@ class ClientMethods:
         )  # fmt: skip
 
     @operation
+    def evaluate(
+        self,
+        run: str,
+        *,
+        checkpoints: str | None = None,
+        weights: Path | str | None = None,
+        variants: Path | str | None = None,
+        datasets: Sequence[str] = (),
+        name: str | None = None,
+        template: str = "{variant}/{checkpoint}/{dataset}",
+        on_step_error: Literal["raise", "skip"] = "raise",
+        overrides: Sequence[str] = (),
+        project: Path | str | None = None,
+        **resources: Unpack[ResourceArguments],
+    ) -> ApiRequest[SubmitResponse]:
+        """Queues an evaluation of a run: each selected checkpoint with each variant on each set.
+
+        Args:
+            run: The id of the run.
+            checkpoints: Selectors, separated by commas, such as ``average(best:10),last``; None: the best
+                checkpoint, or the last where no metric determines it.
+            weights: The path of a file with weights.
+            variants: The path of a file of variants; None: the default.
+            datasets: The names of sets; empty: all test sets.
+            name: The name of the evaluation; one that was asked the same goes on.
+            template: The folder of each cell below that of the evaluation.
+            on_step_error: Whether the samples of a batch that fails are recorded and passed over.
+            overrides: Settings of the evaluation alone, as ``a.b=c``.
+            project: The path of the project's folder now, if it was moved.
+            **resources: `ResourceArguments`.
+        """
+        return post(
+            f"/runs/{path_segment(run)}/evaluate", SubmitResponse, checkpoints=checkpoints, weights=weights,
+            variants=variants, datasets=datasets, name=name, template=template, on_step_error=on_step_error,
+            overrides=overrides, project=project, **resources,
+        )  # fmt: skip
+
+    @operation
     def analyze(
         self,
         run: str,
@@ -571,9 +609,15 @@ class ClientMethods:
         return post(f"/analyzers/{path_segment(task)}/run", ScriptCall, script=script)
 
     @operation
-    def interrupt_script(self, task: str) -> ApiRequest[ScriptInterrupt]:
-        """Interrupts the script of an analyzer, which lives on."""
-        return post(f"/analyzers/{path_segment(task)}/interrupt", ScriptInterrupt)
+    def interrupt_script(self, task: str, analysis: int | None = None) -> ApiRequest[ScriptInterrupt]:
+        """Interrupts a script of an analyzer, which lives on.
+
+        Args:
+            task: The analyzer.
+            analysis: The number of the analysis; nothing is interrupted if it has ended. None: the one that
+                runs, or else the first that waits, whoever has requested it.
+        """
+        return post(f"/analyzers/{path_segment(task)}/interrupt", ScriptInterrupt, analysis=analysis)
 
     @operation
     def switch_checkpoint(

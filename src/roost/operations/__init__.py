@@ -16,6 +16,7 @@ curves: to read and export records
 plots: pictures of records and settings
 analyzers: to start analyzers and run scripts in them
 models: to use the trained weights: analysis, prediction, export
+evaluating: to evaluate checkpoints, with all rows and summaries
 analyzers: to start analyzers and run scripts in them
 simulation: to replay the queue on a virtual clock
 work_progress: progress of work on many things, for who shows it

@@ -61,6 +61,9 @@ class LabConnection:
         self.client, self.place, self.has_own_files = client, place, has_own_files
         self.started: list[str] = []
 
+    def set_typed_words(self, words: Sequence[str]) -> None:
+        """Names the words of the line that is carried out next; without a server a new package has them."""
+
     def new_project(self, folder: str, *, template: str) -> ProjectResponse:
         """Creates a project."""
         return self.client.new_project(self._path(folder), template=template)
@@ -139,9 +142,9 @@ class LabConnection:
         """Has an analyzer run a script, and returns at once."""
         return self.client.run_script(analyzer, self._script(script))
 
-    def interrupt_script(self, analyzer: str) -> ScriptInterrupt:
-        """Ends the script that an analyzer runs."""
-        return self.client.interrupt_script(analyzer)
+    def interrupt_script(self, analyzer: str, analysis: int | None = None) -> ScriptInterrupt:
+        """Ends the script of an analysis, or whichever the analyzer runs."""
+        return self.client.interrupt_script(analyzer, analysis)
 
     def switch_checkpoint(self, analyzer: str, checkpoint: CheckpointName | None) -> CheckpointSwitch:
         """Has an analyzer load another checkpoint; None: the newest."""

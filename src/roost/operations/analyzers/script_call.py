@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from roost.analysis import analysis_folder, preconditions, script
-from roost.analysis.analyzers import analyzer_folder
+from roost.analysis.analyzers import analyzer_folder, call_record
 from roost.analysis.analyzers.analyzer_folder import AnalyzerSessionRequest
 from roost.analysis.analyzers.call_inbox import LAST, UNTRAINED, CallInbox
+from roost.analysis.analyzers.call_record import CallEnd
 from roost.analysis.analyzers.script_folders import ScriptFolders
 from roost.base import durable
-from roost.base.errors import NotFound, UsageError
+from roost.base.errors import INTERRUPTED_EXIT_CODE, NotFound, UsageError
 from roost.lab.queue import task_lookup
 from roost.lab.queue.task import ENDED, Task
 from roost.operations import resolve
@@ -57,14 +58,28 @@ def run_script(analyzer: str, name: str) -> ScriptCall:
     checked = script.read(path)
     root = Path(found.task.package) / analysis_folder.NAME
     place = analysis_folder.create(root)
+    try:
+        _write_call(found, place, path, checked.source)
+    except BaseException:  # such as a full disk
+        durable.discard(place)
+        raise
+    offset = output_size(found.task.folder / analyzer_folder.OUTPUT)
+    found.inbox.add_analysis(int(place.name))
+    return ScriptCall(
+        found.task.id, found.task.package, int(place.name), str(place), str(path), output_offset=offset
+    )
+
+
+def _write_call(found: FoundAnalyzer, place: Path, path: Path, source: bytes) -> None:
+    """Writes the copy of the script and the request; not durably before the call has ended, as in a power cut
+    the analyzer ends, too."""
     request = found.request
-    # Not durable before the call has ended: in a power cut the analyzer ends, too.
-    durable.write_unsynced(place / analysis_folder.SCRIPT, checked.source)
+    durable.write_unsynced(place / analysis_folder.SCRIPT, source)
     body = {
         "kind": TaskKind.ANALYZE,
         **sessions.own_identity(),
         "package": found.task.package,
-        "script": {"path": str(path), "sha256": hashlib.sha256(checked.source).hexdigest()},
+        "script": {"path": str(path), "sha256": hashlib.sha256(source).hexdigest()},
         "analyzer": int(found.task.folder.name),
         "task": found.task.id,
         "trust": request.trust,
@@ -73,16 +88,15 @@ def run_script(analyzer: str, name: str) -> ScriptCall:
         "created": round(time.time(), 3),
     }
     durable.write_unsynced(place / analysis_folder.REQUEST, sessions.to_json(body))
-    offset = output_size(found.task.folder / analyzer_folder.OUTPUT)
-    found.inbox.add_analysis(int(place.name))
-    return ScriptCall(
-        found.task.id, found.task.package, int(place.name), str(place), str(path), output_offset=offset
-    )
 
 
-def interrupt_script(analyzer: str) -> ScriptInterrupt:
-    """Requests an analyzer to interrupt the script that runs; if none does, the first one that waits never
-    starts. The analyzer lives on.
+def interrupt_script(analyzer: str, analysis: int | None = None) -> ScriptInterrupt:
+    """Requests an analyzer to interrupt a script; one that waits never starts. The analyzer lives on.
+
+    Args:
+        analyzer: As for `run_script`.
+        analysis: The number of the analysis; nothing is interrupted if it has ended. None: the one that runs,
+            or else the first that waits, whoever has requested it.
 
     Raises:
         NotFound: There is no such task.
@@ -93,10 +107,11 @@ def interrupt_script(analyzer: str) -> ScriptInterrupt:
     root = Path(found.task.package) / analysis_folder.NAME
     calls = [call.analysis for call in (*found.inbox.begun(), *found.inbox.waiting())]
     # The record of a call ends a moment before the call leaves the inbox.
-    live = (one for one in calls if one is not None and analysis_folder.read(root / str(one)).is_live)
+    meant = [one for one in calls if one is not None and analysis in (None, one)]
+    live = (one for one in meant if analysis_folder.read(root / str(one)).is_live)
     first = next(live, None)
     if first is not None:
-        found.inbox.request_interrupt(first)
+        _interrupt(found.inbox, root / str(first))
     return ScriptInterrupt(found.task.id, first)
 
 
@@ -106,7 +121,18 @@ def interrupt_call(call: ScriptCall) -> None:
         analysis_folder.read(Path(call.folder)).request
     )
     folder = Path(call.package) / analyzer_folder.NAME / str(request.analyzer)
-    analyzer_folder.inbox(folder).request_interrupt(call.analysis)
+    _interrupt(analyzer_folder.inbox(folder), Path(call.folder))
+
+
+def _interrupt(inbox: CallInbox, place: Path) -> None:
+    """Interrupts a call; one that waits is taken out of the inbox at once, whatever runs before it."""
+    number = int(place.name)
+    waiting = next((call for call in inbox.waiting() if call.analysis == number), None)
+    if waiting is None or not inbox.withdraw(waiting):
+        inbox.request_interrupt(number)
+        return
+    end = CallEnd("stopped", INTERRUPTED_EXIT_CODE, call_record.INTERRUPTED)
+    call_record.record_unrun(place, end)
 
 
 def switch_checkpoint(analyzer: str, checkpoint: str | int) -> CheckpointSwitch:
@@ -211,7 +237,9 @@ def _find(text: str) -> FoundAnalyzer:
     task = find_analyzer(text)
     request = analyzer_folder.read_request(task.folder)
     if request is None:
-        raise NotFound("the folder of this analyzer was removed", received=text, where=task.folder)
+        what = "the folder of this analyzer was moved or removed"
+        fix = f"move its package back, or end it: `roost stop {task.label}`"
+        raise NotFound(what, received=text, where=task.folder, fix=fix)
     package = Path(task.package)
     project = Path(request.project) if request.project else original_package.open_any(package).project
     scripts = ScriptFolders(package, project, Path(request.scripts) if request.scripts else None)

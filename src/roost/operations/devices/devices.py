@@ -109,15 +109,23 @@ def change(request: DeviceChange) -> None:
     _edit_rules(lambda rules: {**rules, **new})
 
 
-def without_cpu(cards: str, *, setting: str) -> str:
-    """Returns a list of cards without the CPU, which DLNest lists as -1.
+def without_cpu(cards: str, *, setting: str, count_cards: Callable[[], int] | None = None) -> str:
+    """Returns a list of cards without the CPU, which DLNest lists as -1. On a machine without cards the CPU
+    alone is `ALL`.
+
+    Args:
+        cards: The list.
+        setting: The option or field that has it.
+        count_cards: Counts the cards of the lab; None: those of this machine.
 
     Raises:
-        UsageError: The list names only the CPU.
+        UsageError: The list names only the CPU, and there are cards.
     """
     entries = cards.split(",")
     found = [one for one in entries if one != _CPU]
     if not found:
+        if not (count_cards() if count_cards is not None else len(inventory.read_cards())):
+            return ALL
         fix = "use `roost drain all` to start no further task on any card"
         raise UsageError("tasks need at least one card", setting=setting, received=cards, fix=fix)
     return ",".join(found)

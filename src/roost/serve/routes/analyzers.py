@@ -43,6 +43,15 @@ class RunScript(RequestParameters, frozen=True, kw_only=True):
     """Its name, or its absolute path, in one of the folders of the analyzer."""
 
 
+class InterruptScript(RequestParameters, frozen=True, kw_only=True):
+    """A script that an analyzer shall end."""
+
+    task: TaskName
+    analysis: Annotated[int, Meta(ge=1, le=2**62)] | None = None
+    """The number of its analysis; nothing is interrupted if it has ended. None: the one that runs, or else
+    the first that waits."""
+
+
 class SwitchCheckpoint(RequestParameters, frozen=True, kw_only=True):
     """Another checkpoint for an analyzer."""
 
@@ -72,8 +81,8 @@ def _run_script(parameters: RunScript) -> ScriptCall:
     return script_call.run_script(parameters.task, parameters.script)
 
 
-def _interrupt(parameters: AnalyzerParameters) -> ScriptInterrupt:
-    return script_call.interrupt_script(parameters.task)
+def _interrupt(parameters: InterruptScript) -> ScriptInterrupt:
+    return script_call.interrupt_script(parameters.task, parameters.analysis)
 
 
 def _switch(parameters: SwitchCheckpoint) -> CheckpointSwitch:
@@ -119,7 +128,7 @@ ROUTES: Sequence[Route] = (
           parameters=RunScript, answer=ScriptCall, run=_run_script, status=202),
     Route(name="interrupt_script", method="POST", path=f"{_ANALYZER}/interrupt",
           summary="Interrupt the script of an analyzer, which lives on.",
-          parameters=AnalyzerParameters, answer=ScriptInterrupt, run=_interrupt, status=202),
+          parameters=InterruptScript, answer=ScriptInterrupt, run=_interrupt, status=202),
     Route(name="switch_checkpoint", method="POST", path=f"{_ANALYZER}/checkpoint",
           summary="Load another checkpoint into an analyzer.",
           parameters=SwitchCheckpoint, answer=CheckpointSwitch, run=_switch, status=202),
