@@ -19,7 +19,7 @@ import numpy as np
 
 from roost.base import durable
 from roost.base.errors import ConfigError, RoostError
-from roost.package.results.row_columns import Column, ColumnType, ordered_names
+from roost.package.results.row_columns import ColumnType, RowColumn, ordered_names
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -83,7 +83,7 @@ def require(format_: Format, where: Path) -> None:
 
 
 def write(
-    path: Path, meta: PartMeta, chunks: Iterable[Mapping[str, Column]], *, has_header: bool = True
+    path: Path, meta: PartMeta, chunks: Iterable[Mapping[str, RowColumn]], *, has_header: bool = True
 ) -> None:
     """Writes a file of rows durably and atomically. Its suffix says its format.
 
@@ -151,7 +151,7 @@ class RowFile:
         with self.path.open("rb") as file:
             return PartMeta.decode(file.readline())
 
-    def chunks(self, names: Sequence[str] | None = None) -> Iterator[dict[str, Column]]:
+    def chunks(self, names: Sequence[str] | None = None) -> Iterator[dict[str, RowColumn]]:
         """Yields the rows in pieces of bounded size.
 
         Args:
@@ -166,7 +166,7 @@ class RowFile:
         except (OSError, ValueError, KeyError) as error:
             raise self._unreadable(error) from error
 
-    def _parquet_chunks(self, types: Mapping[str, ColumnType]) -> Iterator[dict[str, Column]]:
+    def _parquet_chunks(self, types: Mapping[str, ColumnType]) -> Iterator[dict[str, RowColumn]]:
         import pyarrow.parquet as pq
 
         with pq.ParquetFile(self.path) as file:
@@ -174,7 +174,7 @@ class RowFile:
                 found = file.read_row_group(group, columns=list(types), use_threads=False)
                 yield {name: _from_arrow(found.column(name), type_) for name, type_ in types.items()}
 
-    def _line_chunks(self, types: Mapping[str, ColumnType]) -> Iterator[dict[str, Column]]:
+    def _line_chunks(self, types: Mapping[str, ColumnType]) -> Iterator[dict[str, RowColumn]]:
         decode = msgspec.json.Decoder().decode
         with self.path.open("rb") as file:
             if self._has_header:
@@ -200,7 +200,7 @@ class RowFile:
             raise self._unreadable(error) from error
         return found
 
-    def _parquet_rows(self, wanted: np.ndarray[Any, Any]) -> Iterator[tuple[list[int], dict[str, Column]]]:
+    def _parquet_rows(self, wanted: np.ndarray[Any, Any]) -> Iterator[tuple[list[int], dict[str, RowColumn]]]:
         """Yields the rows of each row group that has some of them."""
         import pyarrow.parquet as pq
 
@@ -216,7 +216,7 @@ class RowFile:
                     yield inside.tolist(), columns
                 first += count
 
-    def _lines_at(self, wanted: set[int]) -> Iterator[tuple[list[int], dict[str, Column]]]:
+    def _lines_at(self, wanted: set[int]) -> Iterator[tuple[list[int], dict[str, RowColumn]]]:
         with self.path.open("rb") as file:
             if self._has_header:
                 file.readline()
@@ -228,7 +228,7 @@ class RowFile:
 # ---- JSON lines -----------------------------------------------------------------------------------------
 
 
-def _encoded_lines(columns: Mapping[str, Column]) -> Iterator[bytes]:
+def _encoded_lines(columns: Mapping[str, RowColumn]) -> Iterator[bytes]:
     names = ordered_names(columns)
     nonfinite: dict[int, dict[str, str]] = {}
     listed = []
@@ -263,27 +263,27 @@ def _encoded_lines(columns: Mapping[str, Column]) -> Iterator[bytes]:
         yield b"\n".join(lines) + b"\n"
 
 
-def _from_lines(rows: Sequence[Mapping[str, Any]], name: str, type_: ColumnType) -> Column:
+def _from_lines(rows: Sequence[Mapping[str, Any]], name: str, type_: ColumnType) -> RowColumn:
     values = [row.get(name) for row in rows]
     missing = np.fromiter((value is None for value in values), bool, len(values))
     if type_.kind in ("text", "json", "empty"):
-        return Column(type_, values)
+        return RowColumn(type_, values)
     if type_.kind == "file":
-        return Column(type_, [None if value is None else value["file"] for value in values])
+        return RowColumn(type_, [None if value is None else value["file"] for value in values])
     absent = missing if missing.any() else None
     if type_.kind == "array":
         zero = np.zeros(type_.shape, type_.dtype).tolist()
         filled = [zero if value is None else value for value in values]
-        return Column(type_, np.array(filled, type_.dtype).reshape(len(values), *type_.shape), absent)
+        return RowColumn(type_, np.array(filled, type_.dtype).reshape(len(values), *type_.shape), absent)
     if type_.kind == "float":
         numbers = np.array([np.nan if value is None else value for value in values], np.float64)
         if absent is not None:
             for place in np.flatnonzero(absent).tolist():
                 if name in (words := rows[place].get(_NONFINITE, {})):
                     numbers[place], absent[place] = float(words[name]), False
-        return Column(type_, numbers, absent if absent is not None and absent.any() else None)
+        return RowColumn(type_, numbers, absent if absent is not None and absent.any() else None)
     dtype = bool if type_.kind == "bool" else np.int64
-    return Column(type_, np.array([0 if value is None else value for value in values], dtype), absent)
+    return RowColumn(type_, np.array([0 if value is None else value for value in values], dtype), absent)
 
 
 # ---- Parquet --------------------------------------------------------------------------------------------
@@ -311,7 +311,7 @@ class _Sink:
         """The durable file ends with its own block."""
 
 
-def _write_parquet(file: durable.NewFile, meta: PartMeta, chunks: Iterable[Mapping[str, Column]]) -> None:
+def _write_parquet(file: durable.NewFile, meta: PartMeta, chunks: Iterable[Mapping[str, RowColumn]]) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -335,7 +335,7 @@ def _arrow_type(type_: ColumnType) -> pa.DataType:
     return plain.get(type_.kind, pa.string())
 
 
-def _to_arrow(column: Column, type_: pa.DataType) -> pa.Array:
+def _to_arrow(column: RowColumn, type_: pa.DataType) -> pa.Array:
     import pyarrow as pa
 
     if column.kind == "json":
@@ -353,13 +353,13 @@ def _to_arrow(column: Column, type_: pa.DataType) -> pa.Array:
     return pa.array(column.values, type_, mask=column.missing)
 
 
-def _from_arrow(found: pa.ChunkedArray, type_: ColumnType) -> Column:
+def _from_arrow(found: pa.ChunkedArray, type_: ColumnType) -> RowColumn:
     if type_.kind in ("text", "file", "json", "empty"):
         values = found.to_numpy().tolist() if type_.kind != "empty" else [None] * len(found)
         if type_.kind == "json":
             decode = msgspec.json.Decoder().decode
             values = [None if value is None else decode(value) for value in values]
-        return Column(type_, values)
+        return RowColumn(type_, values)
     absent = found.is_null().to_numpy() if found.null_count else None
     if type_.kind == "array":
         parts = [chunk.flatten().to_numpy(zero_copy_only=False) for chunk in found.chunks]
@@ -367,10 +367,10 @@ def _from_arrow(found: pa.ChunkedArray, type_: ColumnType) -> Column:
         present = slice(None) if absent is None else ~absent
         values = np.zeros((len(found), *type_.shape), type_.dtype)
         values[present] = flat.reshape(-1, *type_.shape)
-        return Column(type_, values, absent)
+        return RowColumn(type_, values, absent)
     if type_.kind == "float":
         filled = found.fill_null(float("nan")) if absent is not None else found
-        return Column(type_, filled.to_numpy(), absent)
+        return RowColumn(type_, filled.to_numpy(), absent)
     if absent is not None:
         found = found.fill_null(0 if type_.kind == "int" else False)
-    return Column(type_, found.to_numpy(), absent)
+    return RowColumn(type_, found.to_numpy(), absent)
