@@ -215,6 +215,28 @@ def _encode_other(value: Any) -> Any:
     raise TypeError(f"a {type(value).__name__} is not plain data")
 
 
+_encode = msgspec.json.Encoder().encode
+
+
+def encode_json(value: Any) -> bytes:
+    """Returns plain data as JSON. Half of a surrogate pair, as Python reads names of files that are no UTF-8,
+    becomes an escape."""
+    try:
+        return _encode(value)
+    except UnicodeEncodeError:
+        return _encode(_without_surrogates(value))
+
+
+def _without_surrogates(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode(errors="backslashreplace").decode()
+    if isinstance(value, list):
+        return [_without_surrogates(one) for one in value]
+    return (
+        {name: _without_surrogates(one) for name, one in value.items()} if isinstance(value, dict) else value
+    )
+
+
 def join(types: Iterable[ColumnType]) -> ColumnType:
     """Returns the narrowest type that holds the values of all these types, whatever their order."""
     made = _EMPTY

@@ -19,10 +19,11 @@ import numpy as np
 
 from roost.base import durable
 from roost.base.errors import ConfigError, RoostError
-from roost.package.results.row_columns import ColumnType, RowColumn, ordered_names
+from roost.package.results import arrow_buffers
+from roost.package.results.row_columns import ColumnType, RowColumn, encode_json, ordered_names
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    pass
 
 Format = Literal["parquet", "jsonl"]
 TYPES_FILE = "columns.json"
@@ -172,7 +173,9 @@ class RowFile:
         with pq.ParquetFile(self.path) as file:
             for group in range(file.num_row_groups):
                 found = file.read_row_group(group, columns=list(types), use_threads=False)
-                yield {name: _from_arrow(found.column(name), type_) for name, type_ in types.items()}
+                yield {
+                    name: arrow_buffers.from_arrow(found.column(name), type_) for name, type_ in types.items()
+                }
 
     def _line_chunks(self, types: Mapping[str, ColumnType]) -> Iterator[dict[str, RowColumn]]:
         decode = msgspec.json.Decoder().decode
@@ -210,9 +213,12 @@ class RowFile:
                 count = file.metadata.row_group(group).num_rows
                 inside = wanted[(wanted >= first) & (wanted < first + count)]
                 if len(inside):
-                    table = file.read_row_group(group, use_threads=False).take(inside - first)
+                    table = file.read_row_group(group, use_threads=False)
+                    table = table.take(arrow_buffers.integers(inside - first))
                     types = self.meta.types.items()
-                    columns = {name: _from_arrow(table.column(name), type_) for name, type_ in types}
+                    columns = {
+                        name: arrow_buffers.from_arrow(table.column(name), type_) for name, type_ in types
+                    }
                     yield inside.tolist(), columns
                 first += count
 
@@ -246,7 +252,6 @@ def _encoded_lines(columns: Mapping[str, RowColumn]) -> Iterator[bytes]:
             for place in np.flatnonzero(bad).tolist():
                 nonfinite.setdefault(place, {})[name] = repr(float(column.values[place]))
         listed.append(items)
-    encode = msgspec.json.Encoder().encode
     lines = []
     for place, values in enumerate(zip(*listed, strict=True)):
         row = {name: value for name, value in zip(names, values, strict=True) if value is not None}
@@ -255,7 +260,7 @@ def _encoded_lines(columns: Mapping[str, RowColumn]) -> Iterator[bytes]:
                 **{name: None if name in nonfinite[place] else row[name] for name in row},
                 _NONFINITE: nonfinite[place],
             }
-        lines.append(encode(row))
+        lines.append(encode_json(row))
         if len(lines) == _LINES_PER_WRITE:
             yield b"\n".join(lines) + b"\n"
             lines = []
@@ -316,61 +321,10 @@ def _write_parquet(file: durable.NewFile, meta: PartMeta, chunks: Iterable[Mappi
     import pyarrow.parquet as pq
 
     names = ordered_names(meta.types)
-    fields = [pa.field(name, _arrow_type(meta.types[name])) for name in names]
+    fields = [pa.field(name, arrow_buffers.arrow_type(meta.types[name])) for name in names]
     schema = pa.schema(fields, metadata={_METADATA: meta.encode()})
     with pq.ParquetWriter(_Sink(file), schema) as writer:
         for chunk in chunks:
-            arrays = [_to_arrow(chunk[name], field.type) for name, field in zip(names, fields, strict=True)]
+            arrays = [arrow_buffers.to_arrow(chunk[name]) for name in names]
             table = pa.Table.from_arrays(arrays, schema=schema)
             writer.write_table(table, row_group_size=max(len(table), 1))
-
-
-def _arrow_type(type_: ColumnType) -> pa.DataType:
-    import pyarrow as pa
-
-    plain = {"empty": pa.null(), "bool": pa.bool_(), "int": pa.int64(), "float": pa.float64()}
-    if type_.kind == "array":
-        # Lists of any length: readers of Parquet do not take fixed ones with missing rows.
-        return pa.list_(pa.from_numpy_dtype(np.dtype(type_.dtype)))
-    return plain.get(type_.kind, pa.string())
-
-
-def _to_arrow(column: RowColumn, type_: pa.DataType) -> pa.Array:
-    import pyarrow as pa
-
-    if column.kind == "json":
-        encode = msgspec.json.Encoder().encode
-        texts = [None if value is None else encode(value).decode() for value in column.values]
-        return pa.array(texts, type_)
-    if column.kind == "array":
-        numbers = int(np.prod(column.type.shape))
-        present = np.ones(len(column), bool) if column.missing is None else ~column.missing
-        offsets = pa.array(np.concatenate([[0], np.cumsum(present * numbers)]).astype(np.int32))
-        flat = pa.array(column.values[present].reshape(-1))
-        return pa.ListArray.from_arrays(offsets, flat, type=type_, mask=pa.array(~present))
-    if isinstance(column.values, list):
-        return pa.array(column.values, type_)
-    return pa.array(column.values, type_, mask=column.missing)
-
-
-def _from_arrow(found: pa.ChunkedArray, type_: ColumnType) -> RowColumn:
-    if type_.kind in ("text", "file", "json", "empty"):
-        values = found.to_numpy().tolist() if type_.kind != "empty" else [None] * len(found)
-        if type_.kind == "json":
-            decode = msgspec.json.Decoder().decode
-            values = [None if value is None else decode(value) for value in values]
-        return RowColumn(type_, values)
-    absent = found.is_null().to_numpy() if found.null_count else None
-    if type_.kind == "array":
-        parts = [chunk.flatten().to_numpy(zero_copy_only=False) for chunk in found.chunks]
-        flat = np.concatenate([np.zeros(0, type_.dtype), *parts])
-        present = slice(None) if absent is None else ~absent
-        values = np.zeros((len(found), *type_.shape), type_.dtype)
-        values[present] = flat.reshape(-1, *type_.shape)
-        return RowColumn(type_, values, absent)
-    if type_.kind == "float":
-        filled = found.fill_null(float("nan")) if absent is not None else found
-        return RowColumn(type_, filled.to_numpy(), absent)
-    if absent is not None:
-        found = found.fill_null(0 if type_.kind == "int" else False)
-    return RowColumn(type_, found.to_numpy(), absent)
