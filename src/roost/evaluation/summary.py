@@ -21,7 +21,7 @@ from roost.base.text.suggestions import did_you_mean
 from roost.evaluation import bootstrap
 from roost.package.results import evaluations
 from roost.package.results.evaluations import SUMMARY, Rows
-from roost.package.results.row_columns import ERROR, GROUP, ID, Column
+from roost.package.results.row_columns import ERROR, GROUP, ID, RowColumn
 
 FORMAT = 1
 NO_LABEL = "(none)"
@@ -184,7 +184,7 @@ def _better(
     return found | {case.metric: case.best for case in cases}
 
 
-def finite_values(column: Column) -> tuple[Array, Array]:
+def finite_values(column: RowColumn) -> tuple[Array, Array]:
     """Returns the finite numbers of a column as float64, and their places."""
     values = column.values.astype(np.float64)
     good = np.isfinite(values)
@@ -194,7 +194,7 @@ def finite_values(column: Column) -> tuple[Array, Array]:
     return values[places], places
 
 
-def _statistics(column: Column, evaluated: int, *, seed: int) -> dict[str, Any]:
+def _statistics(column: RowColumn, evaluated: int, *, seed: int) -> dict[str, Any]:
     values, _ = finite_values(column)
     missing = 0 if column.missing is None else int(column.missing.sum())
     present = len(column) - missing
@@ -309,7 +309,7 @@ def _ends(mean: Array, known: Array) -> tuple[int, int] | None:
     return None if mean[low] == mean[high] else (low, high)
 
 
-def label_codes(column: Column) -> tuple[list[str], Array]:
+def label_codes(column: RowColumn) -> tuple[list[str], Array]:
     """Returns the labels of a group, sorted, and for each row the position of its label."""
     items = [None if item != item else item for item in column.items()]  # NaN is no label
     numeric = column.is_number
@@ -323,7 +323,7 @@ def _sorted_labels(labels: set[Any], numeric: bool) -> list[Any]:
     return [*sorted(known, key=None if numeric else str), *([None] if None in labels else [])]
 
 
-def _group_means(column: Column, codes: Array, count: int) -> tuple[Array, Array]:
+def _group_means(column: RowColumn, codes: Array, count: int) -> tuple[Array, Array]:
     values, places = finite_values(column)
     number = np.bincount(codes[places], minlength=count)
     sums = np.bincount(codes[places], weights=values, minlength=count)
