@@ -104,7 +104,7 @@ COMMAND_LINES = [
     line
     for text in PAGES.values()
     for block in blocks_of(text, "bash")
-    for line in re.findall(r"roost [a-z][^\n)]*", block)
+    for line in re.findall(r"roost [a-z](?:'[^'\n]*'|[^\n)'])*", block)
 ]
 
 

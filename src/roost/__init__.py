@@ -13,6 +13,7 @@ from roost.base import former_names
 if TYPE_CHECKING:
     from roost.analysis.notebook_analysis import analyze as analyze
     from roost.base.errors import RoostError as RoostError
+    from roost.evaluation.evaluation_data import EvaluationData as EvaluationData
     from roost.operations.python_api.package_api import Package as Package
     from roost.operations.python_api.package_api import open_package as open_package
     from roost.operations.python_api.run_collection import runs as runs
@@ -42,6 +43,7 @@ _HOME = {
     "Package": "roost.operations.python_api.package_api",
     "open_package": "roost.operations.python_api.package_api",
     "Data": "roost.project.contract",
+    "EvaluationData": "roost.evaluation.evaluation_data",
     "Dataset": "roost.project.contract",
     "Media": "roost.train.reporting.media_files",
     "Runner": "roost.project.contract",

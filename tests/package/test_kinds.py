@@ -46,6 +46,7 @@ def test_the_kinds_of_the_lab_have_labels_and_places() -> None:
         "command": (None, True),
         "analyze": ("analyzers", False),
         "predict": ("predictions", False),
+        "evaluate": ("evaluations", False),
     }
     assert task_label("predict", 15) == "P_15"
     for other in ("export", "of a later version"):

@@ -32,6 +32,12 @@ def test_kills_of_a_project_of_dlnest() -> None:
     soak("--kills", "400", script="soak_dlnest.py")
 
 
+@pytest.mark.soak
+@pytest.mark.timeout(0)
+def test_kills_of_an_evaluation() -> None:
+    soak("--kills", "50", script="soak_evaluation.py")
+
+
 def soak(*options: str, script: str = "soak_resume.py") -> None:
     path = Path(__file__).with_name(script)
     assert subprocess.run([sys.executable, str(path), *options]).returncode == 0

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-import roost
 from roost.cli.__main__ import COMMANDS
 from roost.config import settings
 from roost.serve.app import ROUTES
@@ -31,24 +30,8 @@ def has_route(*names: str) -> bool:
     return any(name in one.name for name in names for one in ROUTES)
 
 
-def has_grids() -> bool:
-    package = Path(roost.__file__).parent
-    return has_command("evaluate") or has_setting("grid", "evaluations") or (package / "evaluation").exists()
-
-
-def has_tables() -> bool:
-    return has_grids() or has_setting("worst", "bad_cases", "group_by")
-
-
 EXISTS: dict[tuple[str, str], Callable[[], bool]] = {
     ("from-cornernet.md", "chunk_sizes"): lambda: has_setting("chunk", "share_of", "rank_batch"),
-    ("from-speechain.md", "ignore_test_exception"): lambda: has_setting("test_error", "evaluation_error"),
-    ("from-speechain.md", "test_model"): has_grids,
-    ("from-speechain.md", "bad_cases_selection"): has_tables,
-    ("from-speechain.md", "infer_cfg"): has_grids,
-    ("from-speechain.md", "group_info"): has_tables,
-    ("from-speechain.md", "shared_args"): has_grids,
-    ("from-speechain.md", "exclu_args"): has_grids,
     ("server.md", "roost fork"): lambda: has_route("fork"),
 }
 """Whether what a row calls missing exists, by the page and the first name of the row."""

@@ -65,6 +65,7 @@ COMMAND_GROUPS = {
     "Use a trained model": {
         "analyze": "Run a script on a trained package.",
         "predict": "Run a trained model on data.",
+        "evaluate": "Test checkpoints, sample by sample.",
         "export": "Write weights or records to a plain file.",
     },
     "Queue on a lab": {

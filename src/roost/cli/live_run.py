@@ -20,6 +20,7 @@ from roost.operations.sessions.running_session import RunningSession, follow
 from roost.operations.sessions.session_request import StartedSession
 from roost.package import lineage, live_progress, sessions
 from roost.package.checkpoints import checkpoint
+from roost.package.kinds import TaskKind
 from roost.package.package import PackageFolder
 from roost.package.results import skipped_steps
 from roost.package.sessions import INITIALIZED, Session
@@ -143,16 +144,22 @@ def show_attached(running: RunningSession) -> int:
 
 
 def watch(
-    running: RunningSession, answer: InterruptAnswer, first_line: str, notes: Iterable[str] = ()
+    running: RunningSession,
+    answer: InterruptAnswer,
+    first_line: str,
+    notes: Iterable[str] = (),
+    *,
+    to_stderr: bool = False,
 ) -> int:
-    """Shows a session until it ends; returns its exit code, 0 after detaching."""
+    """Shows a session until it ends; returns its exit code, 0 after detaching. With ``to_stderr`` the output
+    goes there, because stdout is for results."""
     place = running.output.parent if running.only_reads else running.package
     shown = terminal.format_path(place)
     with _InterruptCounter() as pressed:  # before the line that announces Ctrl-C
         terminal.print_status(f"{shown}: {first_line.format(running.number)}")
         for note in notes:
             terminal.print_status(note)
-        ended = _watch(running, _screen(running), answer, pressed)
+        ended = _watch(running, _screen(running, to_stderr=to_stderr), answer, pressed)
     if ended is None:
         again = terminal.quote_path(place)
         terminal.print_status(f"detached; the run continues. To watch it again: roost attach {again}")
@@ -234,6 +241,15 @@ def end_at_once(running: RunningSession, screen: Screen, number: int) -> bool:
     return True
 
 
+def stop_evaluation(running: RunningSession, screen: Screen, number: int) -> bool:
+    """The answer of the program that started an evaluation: the first signal stops it, the second ends it at
+    once. Either leaves the rows that are written."""
+    if number <= 2:
+        request_stop(running.session(), now=number == 2)
+        screen.print_status("stopping; the same command goes on")
+    return True
+
+
 def detach_or_stop(running: RunningSession, screen: Screen, number: int) -> bool:
     """The answer of `roost attach`: asks the user if this is a terminal; otherwise detaches."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
@@ -247,15 +263,18 @@ def detach_or_stop(running: RunningSession, screen: Screen, number: int) -> bool
     return key not in ("d", "\x03", "\x04", "")  # Ctrl-C again, Ctrl-D, a closed stdin
 
 
-def _screen(running: RunningSession) -> Screen:
+def _screen(running: RunningSession, *, to_stderr: bool = False) -> Screen:
     session = running.session()
     has_terminal = bool(session.request.terminal)  # the run uses it itself, for pdb
-    if has_terminal or running.only_reads or not terminal.can_draw(sys.stderr):
-        return PlainScreen()
+    is_evaluation = TaskKind.of(session.request) is TaskKind.EVALUATE
+    has_bar = is_evaluation or not running.only_reads
+    if has_terminal or not has_bar or to_stderr or not terminal.can_draw(sys.stderr):
+        return PlainScreen(sys.stderr if to_stderr else None)
     from roost.cli.progress_bar import BarScreen  # imports rich, 45 ms
 
     began = session.recorded.started
-    return BarScreen(running.package, running.number, began=began)
+    unit = "cell" if is_evaluation else "step"
+    return BarScreen(running.output.parent, running.number, began=began, unit=unit)
 
 
 _TAIL_BYTES = 1 << 16

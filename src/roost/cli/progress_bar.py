@@ -27,12 +27,16 @@ class BarScreen:
     """Draws two lines below the output: the position of the run, and its newest metrics.
 
     Args:
-        package: The package that is followed.
+        package: The package, or the session folder, that is followed.
         session: The session's number.
         began: The session's start as Unix time; now when None.
+        unit: What the counter of the progress record counts.
     """
 
-    def __init__(self, package: Path, session: int, *, began: float | None = None) -> None:
+    def __init__(
+        self, package: Path, session: int, *, began: float | None = None, unit: str = "step"
+    ) -> None:
+        self._unit = unit
         self._progress = package / "progress"
         self._newest = NewestMetrics(package / "records" / f"{session}.jsonl")
         self._began = time.time() if began is None else began
@@ -92,10 +96,10 @@ class BarScreen:
         if progress is None or progress.wall < self._began:
             # The progress record of the previous session stays until this session has loaded its state.
             return Group(Text(f"starting  {time.time() - self._began:.0f}s", style="cyan"), metrics)
-        return Group(_bar_line(progress, self._eta.seconds(now, progress.fraction)), metrics)
+        return Group(_bar_line(progress, self._eta.seconds(now, progress.fraction), self._unit), metrics)
 
 
-def _bar_line(progress: ProgressRecord, eta: float | None) -> Table:
+def _bar_line(progress: ProgressRecord, eta: float | None, unit: str) -> Table:
     grid = Table.grid(expand=True, padding=(0, 2, 0, 0))
     for _ in range(2):
         grid.add_column(no_wrap=True)
@@ -109,7 +113,7 @@ def _bar_line(progress: ProgressRecord, eta: float | None) -> Table:
     left = f"ETA {terminal.format_duration(eta)}" if eta is not None and going_on else ""
     phase = progress.phase if going_on else "closing"  # the run is done, its processes still exit
     what = Text(phase, style="cyan") if phase != "training" else Text("")
-    grid.add_row(_position(progress), what, bar, share, rate, left)
+    grid.add_row(_position(progress, unit), what, bar, share, rate, left)
     return grid
 
 
@@ -125,8 +129,8 @@ def _part_done(progress: ProgressRecord) -> tuple[float, str]:
     return part, f"{part:4.0%} of the epoch"
 
 
-def _position(progress: ProgressRecord) -> str:
-    steps = f"step {progress.step:,}" + (f"/{progress.total_steps:,}" if progress.total_steps else "")
+def _position(progress: ProgressRecord, unit: str) -> str:
+    steps = f"{unit} {progress.step:,}" + (f"/{progress.total_steps:,}" if progress.total_steps else "")
     if not progress.steps_per_epoch:
         return steps
     epochs = -(-progress.total_steps // progress.steps_per_epoch)

@@ -1,4 +1,4 @@
-"""The forms `roost submit analyze` and `roost submit predict`: tasks that only read a package."""
+"""The forms `roost submit analyze`, `predict` and `evaluate`: tasks that only read a package."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import click
 
 from roost.base.errors import UsageError
 from roost.cli.options.checkpoint_option import checkpoint_option
+from roost.cli.options.evaluation_options import evaluation_options, take_evaluation
 from roost.cli.options.resource_options import take_task_options, task_options
 from roost.cli.options.trust_option import trust_option
 from roost.display import terminal
@@ -123,12 +124,38 @@ def predict(
     return _report(submit_predict(request, task), as_json=as_json)
 
 
-for _command in (analyze, predict):
+@click.command("evaluate")
+@click.argument("arguments", nargs=-1, metavar="PACKAGE [a.b=c]...")
+@click.option(
+    "-r", "--record", type=click.Path(path_type=Path), help="The package, if not given as the argument."
+)
+@evaluation_options
+@task_options
+@click.option("--json", "as_json", is_flag=True, help="Print JSON; everything else goes to stderr.")
+def evaluate(arguments: tuple[str, ...], record: Path | None, as_json: bool, **options: Any) -> int:
+    """Queues an evaluation, as `roost evaluate` makes it; with several cards, a process on each.
+
+    \b
+    roost submit evaluate runs/NAME
+    roost submit evaluate runs/NAME --checkpoints 'average(best:10),last' --variants variants.yaml --gpus 2
+    """
+    from roost.cli.commands.evaluate import package_and_overrides
+    from roost.operations.evaluating.evaluate import submit_evaluate
+    from roost.operations.evaluating.evaluation_request import EvaluateRequest
+
+    package, overrides = package_and_overrides(arguments, record, example="roost submit evaluate runs/NAME")
+    fields = take_evaluation(options)
+    task = take_task_options(options)[0]
+    request = EvaluateRequest(package=package, overrides=overrides, command=sys.argv, **fields, **options)
+    return _report(submit_evaluate(request, task), as_json=as_json)
+
+
+for _command in (analyze, predict, evaluate):
     for _parameter in _command.params:
         if isinstance(_parameter, click.Option) and _parameter.name in _OF_TRAININGS:
             _parameter.hidden = True
 
-FORMS = {"analyze": analyze, "predict": predict}
+FORMS = {"analyze": analyze, "predict": predict, "evaluate": evaluate}
 """The forms, by the word after `roost submit`."""
 
 

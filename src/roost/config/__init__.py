@@ -17,5 +17,6 @@ user_options: ``options``, the user's own declared keys
 yaml_project_checks: checks of a Runner and a Dataset that a config describes
 allowed_classes: the classes and functions that a config may name
 call_arguments: arguments of a config against the signature of a class
+variants: named arguments of `Runner.test`, from files
 objects: classes and functions by their paths, and objects built from them
 """

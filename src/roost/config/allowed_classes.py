@@ -18,6 +18,7 @@ ALLOWED_LIBRARIES = ("torch.optim", "torch.nn", "torchvision", "torchmetrics")
 _LOADERS = ("digits", "iris", "wine", "breast_cancer", "diabetes")
 ALLOWED_NAMES = (
     "roost.Arrays",
+    "roost.EvaluationData",
     "roost.Sampled",
     "torch.utils.data.ConcatDataset",
     "torch.utils.data.StackDataset",

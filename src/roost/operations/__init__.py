@@ -16,6 +16,7 @@ curves: to read and export records
 plots: pictures of records and settings
 analyzers: to start analyzers and run scripts in them
 models: to use the trained weights: analysis, prediction, export
+evaluating: to evaluate checkpoints, with all rows and summaries
 analyzers: to start analyzers and run scripts in them
 simulation: to replay the queue on a virtual clock
 work_progress: progress of work on many things, for who shows it
@@ -24,5 +25,6 @@ lab: the lab of this user: its queue and its daemon
 systemd_unit: starts the daemon with the machine
 notices: the receivers of notices, and a test of each
 cache_folder: the files that can be made again from packages
+task_results: the result types of `tasks` and `why`
 responses: bodies of answers of the server that are no result type of an operation
 """

@@ -53,6 +53,7 @@ class TaskKind(StrEnum):
     python    of the package                        it is no worker
     analyze                                         yes
     predict
+    evaluate
     export
     check     of a copy, which is removed
     data      of a copy, which is removed
@@ -67,6 +68,7 @@ class TaskKind(StrEnum):
     """A program of the user has opened the package: it has no supervisor, and must not be signalled."""
     ANALYZE = "analyze"
     PREDICT = "predict"
+    EVALUATE = "evaluate"
     EXPORT = "export"
     CHECK = "check"
     DATA_REPORT = "data"
@@ -104,6 +106,10 @@ class KindTraits(NamedTuple):
     is_interactive: bool = False
     """Whether the task mostly waits for its user: without a request for cores it counts as none, and a time
     without output is no stall."""
+    has_names: bool = False
+    """Whether the session folders have names of their own; else their names are numbers."""
+    may_have_ranks: bool = False
+    """Whether such a task, which reads a package, may have several cards, with a rank on each."""
 
     @property
     def locks_package(self) -> bool:
@@ -117,6 +123,7 @@ TASK_KINDS: Mapping[TaskKind, KindTraits] = {
     TaskKind.COMMAND: KindTraits("C", "command"),
     TaskKind.ANALYZE: KindTraits("A", "analyzer", "analyzers", is_interactive=True),
     TaskKind.PREDICT: KindTraits("P", "prediction", "predictions"),
+    TaskKind.EVALUATE: KindTraits("E", "evaluation", "evaluations", has_names=True, may_have_ranks=True),
 }
 """The kinds of which the lab queues tasks. All that the queue, the executors, the routes and the shells know
 of a kind is here."""

@@ -141,13 +141,16 @@ class SessionFolder:
         return Refused(f"the package is in use by {holder}", where=self.path, fix=fix)
 
 
-def create(package: Path, kind: TaskKind, request: Mapping[str, Any]) -> SessionFolder:
-    """Makes the session folder of a new task that reads a package. Its name is the next number.
+def create(
+    package: Path, kind: TaskKind, request: Mapping[str, Any], *, name: str | None = None
+) -> SessionFolder:
+    """Makes the session folder of a new task that reads a package.
 
     Args:
         package: The package.
         kind: The kind of the task.
         request: The content of request.json, without the kind.
+        name: Its name; None: the next number.
 
     Raises:
         Refused: The folder cannot be made; what was made of it is removed again.
@@ -156,7 +159,7 @@ def create(package: Path, kind: TaskKind, request: Mapping[str, Any]) -> Session
     assert parent is not None, "this kind has no folder of its own"
     root, path = package / parent, None
     try:
-        path = package_name.make_numbered(root)
+        path = package_name.make_numbered(root) if name is None else _make_named(root, name)
         durable.make_folder(path / FOLDER)
         (path / sessions.LOCK_NAME).touch()
         durable.write(path / REQUEST, sessions.to_json({"kind": kind, **request}))
@@ -167,6 +170,12 @@ def create(package: Path, kind: TaskKind, request: Mapping[str, Any]) -> Session
         fix = "a package is only read where it cannot be written: copy it, or run the command without the lab"
         raise Refused(f"the folder of the task cannot be made: {cause}", where=root, fix=fix) from error
     return SessionFolder(path, package)
+
+
+def _make_named(root: Path, name: str) -> Path:
+    durable.make_folder(root, exist_ok=True)
+    durable.make_folder(root / name)
+    return root / name
 
 
 def open_folder(path: Path, package: Path) -> SessionFolder:
@@ -185,17 +194,30 @@ def find_all(package: Path) -> Iterator[tuple[TaskKind, SessionFolder]]:
     for kind, traits in TASK_KINDS.items():
         if traits.folder is None:
             continue
-        for number in package_name.numbers(package / traits.folder):
-            path = package / traits.folder / str(number)
+        root = package / traits.folder
+        names = _names(root) if traits.has_names else map(str, package_name.numbers(root))
+        for name in names:
+            path = root / name
             if (path / FOLDER).is_dir():  # a prediction at a terminal has none
                 yield kind, SessionFolder(path, package)
+
+
+def _names(root: Path) -> list[str]:
+    try:
+        return sorted(
+            path.name for path in root.iterdir() if path.is_dir() and not durable.is_staging(path.name)
+        )
+    except FileNotFoundError:
+        return []
 
 
 def find_at(path: Path) -> SessionFolder | None:
     """Returns the session folder of a task that reads a package, if the path is that of one."""
     path = path.absolute()
-    parents = {traits.folder for traits in TASK_KINDS.values() if traits.folder is not None}
-    is_one = path.name.isdecimal() and path.parent.name in parents and not (path / "args.json").exists()
+    kinds = {traits.folder: traits for traits in TASK_KINDS.values() if traits.folder is not None}
+    traits = kinds.get(path.parent.name)
+    is_named = traits is not None and (traits.has_names or path.name.isdecimal())
+    is_one = is_named and not (path / "args.json").exists()
     return SessionFolder(path, path.parent.parent) if is_one and (path / FOLDER).is_dir() else None
 
 

@@ -6,6 +6,7 @@ import copy
 import inspect
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -39,6 +40,10 @@ class Data:
     - `roost.Sampled`: a function that makes whole batches;
     - an external loader, which makes its own batches: torch's ``DataLoader``, torchdata's
       ``StatefulDataLoader`` or a node of it.
+
+    A set that is evaluated may have ``ids``, a number or text for each sample (by default its index), and
+    ``groups``, the labels of the samples by the name of a group, by which results are averaged:
+    ``{"speaker": ["anna", "ben", ...]}``; each an attribute or a method without arguments.
 
     Args:
         train: One set, or several map-style sets by name, which ``data.mix`` joins.
@@ -166,9 +171,31 @@ class Runner(nn.Module):
 
     evaluate.is_default = True  # type: ignore[attr-defined]
 
-    def summarize(self, values: Mapping[str, Tensor], split: str) -> Mapping[str, float]:
+    def test(self, batch: Any, **variant: Any) -> Mapping[str, Any]:
+        """Returns results by name, of test sets: for each sample a number (B,), or a text, list, array,
+        `Media` or path of a file; or the batch's mean (). Called by `roost evaluate`, and without arguments
+        at the end of a training (`test_at_end`), never by a validation. By default `evaluate`.
+
+        Args:
+            batch: A batch of a test set.
+            variant: The arguments of a variant, such as the width of a beam search.
+        """
+        return self.evaluate(batch, **variant)
+
+    test.is_default = True  # type: ignore[attr-defined]
+
+    worst_cases: Sequence[tuple[str, str, int]] = ()
+    """The cases that an evaluation lists: metric, ``max`` or ``min``, and how many, such as
+    ``("wer", "max", 10)``."""
+
+    test_metrics: Mapping[str, Any] = MappingProxyType({})
+    """Metrics of a whole test set by name, computed from the results of `test` for all samples: a function,
+    or an object of torchmetrics, whose arguments are called as these results; or a pair of it and their
+    names."""
+
+    def summarize(self, values: Mapping[str, Tensor], split: str) -> Mapping[str, float | None]:
         """Returns metrics of the whole split, from the values of all its samples in the set's order, on the
-        CPU."""
+        CPU. None in place of a number hides the metric of this name, which only helped."""
         return {}
 
     summarize.is_default = True  # type: ignore[attr-defined]

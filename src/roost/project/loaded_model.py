@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,6 +52,7 @@ def load_experiment(
     info: Mapping[str, Any] | None = None,
     trust: bool = False,
     before: LoadedExperiment | None = None,
+    preparing: AbstractContextManager[object] = nullcontext(),  # noqa: B008  - it has no state
 ) -> LoadedExperiment:
     """Builds a package's Dataset and Runner and loads the weights of one checkpoint. Call it within
     `package_code`.
@@ -67,6 +69,7 @@ def load_experiment(
         info: The value of ``Runner.info``; the Dataset is then not built.
         trust: Reads pickles of the checkpoint that are not signed with the key of this user.
         before: The same package with another checkpoint: its Dataset and data are used again.
+        preparing: As for `native_project.build_data`.
 
     Raises:
         NotFound: There is no such checkpoint, or none at all.
@@ -89,7 +92,7 @@ def load_experiment(
     elif info is None:
         dataset = native_project.dataset_class(settings, package.path, where)(values)
         try:
-            data = native_project.build_data(dataset, settings)
+            data = native_project.build_data(dataset, settings, preparing=preparing)
         except Exception as error:
             error.add_note("if only the Runner is needed: roost.open_package(path).load_model(info={...})")
             raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -128,13 +128,26 @@ def project_hooks(settings: Settings, root: Path, values: Mapping[str, Any], whe
     return [_hook(f"hooks.{i}", one, root, values, where) for i, one in enumerate(settings.hooks)]
 
 
-def build_data(dataset: Dataset, settings: Settings, ranks: Ranks = ALONE) -> Data:
+def build_data(
+    dataset: Dataset,
+    settings: Settings,
+    ranks: Ranks = ALONE,
+    *,
+    preparing: AbstractContextManager[object] = nullcontext(),  # noqa: B008  - it has no state
+) -> Data:
     """Returns the sets that the Dataset builds, seeded as in training. One rank of each machine calls
-    `prepare`; the others wait for it."""
+    `prepare`; the others wait for it.
+
+    Args:
+        dataset: The Dataset.
+        settings: The settings of the run.
+        ranks: The ranks that train together.
+        preparing: Entered around `prepare`, for processes that are no ranks of each other.
+    """
     seeding.seed_all(seeding.mix(settings.seed, "data"))
     if ranks.is_first_on_machine:
         # Random numbers drawn in prepare() must not make this rank build other data than the others.
-        with seeding.isolated() if ranks.are_several else nullcontext():
+        with seeding.isolated() if ranks.are_several else nullcontext(), preparing:
             dataset.prepare()
     ranks.wait_for_first_on_machine()
     return check_data(dataset.build(), type(dataset))

@@ -3,6 +3,7 @@
 In reading order:
 
 __main__: the entry point, which runs the task and writes the final report
+evaluate_task: an evaluation, one rank of it
 train_task: training, one session of a package
 dlnest_task: training of a project in DLNest's contract
 initialize_task: the hook of ``roost run --initialize``

@@ -6,8 +6,8 @@ TASK                what the worker runs
 a number            training: the session of that number
 a folder            the request in that folder: an analysis, a prediction or an export of weights, for a
                     process that waits for it
-a folder, SESSION   the request in that session folder (`roost.package.session_folder`), for the lab: an
-                    analyzer or a prediction; SESSION is the number of the attempt there
+a folder, SESSION   the request in that session folder (`roost.package.session_folder`): an analyzer, a
+                    prediction or an evaluation; SESSION is the number of the attempt there
 ``check``           a shortened run that goes through every stage once
 ``data``            a report on the sets and their batches
 ``debug VISIT``     a step in pdb, on the terminal of the command that exec'ed this process
@@ -132,6 +132,11 @@ def _run_task(path: str, task: str, session: int | None) -> str:
         with paused_collector():
             from roost.worker.results.predict_task import predict
         return predict(package, Path(task), session)
+    if kind is TaskKind.EVALUATE:
+        assert session is not None, "an evaluation has a session folder"
+        with paused_collector():
+            from roost.worker.evaluate_task import evaluate
+        return evaluate(package, Path(task), session)
     if session is not None:
         with paused_collector():
             from roost.worker.analyzer.analyzer_task import run_analyzer
@@ -174,8 +179,10 @@ def _report_failure(error: BaseException, path: str, task: str, session: int | N
     own, file, kind = [package], None, _task_kind(task)
     if session is not None:
         from roost.package import sessions
+        from roost.worker.ranks import rank_environment
 
-        file = sessions.traceback_file(Path(task), session)
+        this_rank = rank_environment.read_rank_environment()
+        file = sessions.traceback_file(Path(task), session, this_rank.rank if this_rank is not None else 0)
         return failure_report.report(error, own=own, package=package, file=file)
     if not kind.keeps_traceback:
         return failure_report.report(error, own=own, package=package, file=file)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import time
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 import torch
+import torch.distributed as dist
 
 from roost.base import durable
 from roost.base.system import cpu_wait
@@ -16,7 +20,7 @@ from roost.base.text.timestamps import parse_timestamp
 from roost.config.run_settings import RunSettings
 from roost.package.checkpoints import checkpoint
 from roost.package.package import PackageFolder
-from roost.package.results import initial_weights
+from roost.package.results import evaluations, initial_weights
 from roost.package.resume import environment
 from roost.package.sessions import Session
 from roost.project import native_project, trainer_assembly
@@ -62,7 +66,31 @@ def train(package: PackageFolder, session: Session, stop: StopSignals) -> str:
             print(busy, flush=True)
         stop.attach(trainer)
         reason = trainer.fit(checkpoint=session.checkpoint)
-        return EARLY_STOP if reason == "finished" and trainer.ended_early else reason
+        end = EARLY_STOP if reason == "finished" and trainer.ended_early else reason
+    if reason == "finished" and (followers := evaluations.unfinished_followers(package.path)):
+        del trainer  # its memory
+        _evaluate(package, followers, device, ranks, stop)
+    return end
+
+
+def _evaluate(
+    package: PackageFolder, followers: Sequence[Path], device: str, ranks: Ranks, stop: StopSignals
+) -> None:
+    """Carries out the evaluations that were requested to follow the training. It has succeeded: an error of
+    an evaluation is printed, and `roost evaluate` goes on with it."""
+    from roost.worker import evaluate_task  # most trainings do not need it
+
+    stop.release()
+    if dist.is_available() and dist.is_initialized():
+        dist.destroy_process_group()  # the ranks of an evaluation exchange nothing
+    for folder in followers:
+        try:
+            evaluate_task.evaluate_after_training(
+                package, folder, device=device, rank=ranks.rank, world_size=ranks.world_size
+            )
+        except Exception as error:  # noqa: BLE001  - printed; the training is complete
+            traceback.print_exception(error)
+            print(f"the evaluation {folder.name} failed, the training has succeeded: {error}", flush=True)
 
 
 def build_trainer(

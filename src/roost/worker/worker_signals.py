@@ -47,6 +47,13 @@ class StopSignals:
         if self._reason is not None:
             target.request_stop(self._reason)
 
+    def release(self) -> None:
+        """Lets stop signals end this process from now on: what follows has nothing to save."""
+        for number in STOP_SIGNALS:
+            signal.signal(number, signal.SIG_DFL)
+        if self._reason is not None:
+            os.kill(os.getpid(), signal.SIGTERM)
+
 
 def _stop_reason(number: int) -> str:
     # The supervisor sends SIGTERM for Ctrl-C as well as for `roost stop`.

@@ -85,8 +85,8 @@ def test_an_unknown_word_has_no_answer() -> None:
         ("srun --gres=gpu:2 c.yaml", "roost submit --gpus 2 c.yaml"),
         ("python train.py --lr 1", "roost submit -- python train.py --lr 1"),
         ("job.sh 3", "roost submit -- bash job.sh 3"),
-        ("validate --config c.yaml", "roost show PACKAGE"),
-        ("test runs/a", "roost show runs/a"),
+        ("validate --config c.yaml", "roost evaluate PACKAGE"),
+        ("test runs/a", "roost evaluate runs/a"),
     ],
 )
 def test_the_options_and_the_program_are_translated(
@@ -98,10 +98,15 @@ def test_the_options_and_the_program_are_translated(
     assert f"type `{advised}`" in str(other_commands.command_hint(name, arguments))
 
 
-def test_no_command_that_does_not_measure_is_advised_for_measuring() -> None:
-    for word in ("test", "validate", "eval", "evaluate"):
+def test_the_command_that_measures_is_advised_for_measuring() -> None:
+    for word in ("test", "validate", "eval"):
         hint = str(other_commands.command_hint(word, []))
-        assert "`roost show PACKAGE`" in hint and "`test_at_end`" in hint and "validate_every" in hint
+        assert (
+            "`roost evaluate PACKAGE`" in hint
+            and "`roost show PACKAGE`" in hint
+            and "`test_at_end`" in hint
+            and "validate_every" in hint
+        )
 
 
 @pytest.mark.parametrize("name", ["run", "submit", "check"])

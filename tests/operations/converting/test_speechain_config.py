@@ -10,6 +10,7 @@ import pytest
 from roost.base.config_files import read_config_file
 from roost.base.errors import ConfigError, NotFound, UsageError
 from roost.config.values.nested_values import dotted_keys, value_at
+from roost.config.variants import read_variants
 from roost.operations.converting.conversion import Conversion
 from roost.operations.converting.convert import ConvertRequest, convert
 from roost.operations.converting.speechain_config import convert_speechain
@@ -224,6 +225,16 @@ optim_sches: {type: exp.ExponentDecayLr, conf: {optim_type: SGD, optim_conf: {lr
     assert (at(found, "data.batch_size"), at(found, "data.valid.batch_size")) == (4, 2)
     assert "variants/beam.yaml" in found.files["variants.yaml"]
     assert "beam_size: 4" in found.files["variants/beam.yaml"]
+    for name, content in found.files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(content)
+    assert [one.name for one in read_variants(tmp_path / "variants.yaml")] == ["beam", "beam_size=1"]
+
+
+def test_one_inference_configuration_keeps_its_name(tmp_path: Path) -> None:
+    found = converted(tmp_path, text=MINIMAL + "infer_cfg: {beam_size: 4, ctc: 0.5}\n")
+    (tmp_path / "variants.yaml").write_text(found.files["variants.yaml"])
+    assert [one.name for one in read_variants(tmp_path / "variants.yaml")] == ["beam_size=4_ctc=0.5"]
 
 
 def test_several_optimizers_and_sets(tmp_path: Path) -> None:

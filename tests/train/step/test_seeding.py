@@ -50,7 +50,8 @@ def test_order_and_kind_of_parts_count() -> None:
 
 
 def test_seed_all_and_seed_sample_seed_all_three() -> None:
-    for seed in (lambda n: seeding.seed_all(n), lambda n: seeding.seed_sample(n, 1, 2)):
+    seeds = (seeding.seed_all, seeding.seed_batch, lambda n: seeding.seed_sample(n, 1, 2))
+    for seed in seeds:
         seed(5)
         first = draw()
         seed(5)
@@ -58,6 +59,9 @@ def test_seed_all_and_seed_sample_seed_all_three() -> None:
         seed(6)
         assert not set(draw()) & set(first)
     seeding.seed_all(2**63 - 1)
+    ahead = draw()
+    seeding.seed_batch(2**63 - 1)
+    assert draw() == ahead
 
 
 def test_a_sample_s_seed_depends_on_epoch_and_index() -> None:

@@ -5,6 +5,7 @@ durations: durations
 counts: numbers of things
 timestamps: times, parsed and formatted
 word_list: lists of names
+metric_direction: whether smaller or larger values of a metric are better
 suggestions: suggestions for misspelled names
 terminal_text: untrusted text for a terminal
 terminal_styles: the styles in a text for a terminal

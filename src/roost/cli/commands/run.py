@@ -13,6 +13,7 @@ from roost.base.errors import NotFound, UsageError
 from roost.base.text.suggestions import closest_match
 from roost.cli.options.config_help import ConfigCommand, config_options
 from roost.cli.options.device_option import device_options
+from roost.cli.options.evaluation_options import following_evaluation, take_following_evaluation
 from roost.cli.options.follow_options import follow_or_detach, terminal_options
 from roost.cli.options.rank_options import ranks_options, take_time_limit
 from roost.cli.options.session_options import take_session_options
@@ -38,6 +39,7 @@ from roost.cli.other_tools import batch_script, option_values
     is_flag=True,
     help="Only build everything, save step 0 and show the model; roost continue trains it.",
 )
+@following_evaluation
 @device_options("auto")
 @ranks_options
 @terminal_options
@@ -62,6 +64,7 @@ def command(arguments: tuple[str, ...], **options: Any) -> int:
     roost run config.yaml -DDP                 # one process per GPU; --devices 2 or 0,2 for some
     roost run config.yaml -CPU --devices 2     # two processes on the CPU
     roost run config.yaml --time-limit 11h30m --restart 3
+    roost run config.yaml --evaluate --variants variants.yaml   # tests the best weights at the end
     roost run config.yaml --explain optimizers.main.lr
     roost run root_config.json epochs=5 roost.precision=bf16    # a project of DLNest
     """
@@ -71,6 +74,7 @@ def command(arguments: tuple[str, ...], **options: Any) -> int:
         raise UsageError(
             "--iter resumes an existing package", fix="add --name NAME, or use `roost continue PACKAGE`"
         )
+    evaluation = take_following_evaluation(options)
     detach, session = take_session_options(options)
     explain, print_config, as_json = (options.pop(name) for name in ("explain", "print_config", "as_json"))
     if explain == "":
@@ -85,7 +89,7 @@ def command(arguments: tuple[str, ...], **options: Any) -> int:
         )
     from roost.operations.lifecycle.run import RunRequest, run
 
-    request = RunRequest(config=config, overrides=overrides, **session, **options)
+    request = RunRequest(config=config, overrides=overrides, evaluate=evaluation, **session, **options)
     return follow_or_detach(run(request), detach=detach)
 
 

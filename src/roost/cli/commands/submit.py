@@ -16,6 +16,7 @@ from roost.base.errors import Refused, UsageError
 from roost.cli import queued_readers
 from roost.cli.commands.continue_ import package_and_overrides
 from roost.cli.options.config_help import ConfigCommand, config_options, typed_arguments
+from roost.cli.options.evaluation_options import following_evaluation, take_following_evaluation
 from roost.cli.options.resource_options import take_task_options, task_options
 from roost.cli.options.trust_option import trust_option
 from roost.cli.other_tools import batch_script
@@ -72,13 +73,14 @@ class _SubmitCommand(ConfigCommand):
 @click.argument(
     "arguments",
     nargs=-1,
-    metavar="[CONFIG|continue PACKAGE|analyze|predict] [a.b=c]... [-- COMMAND...]",
+    metavar="[CONFIG|continue PACKAGE|analyze|predict|evaluate] [a.b=c]... [-- COMMAND...]",
 )
 @config_options
 @click.option("-d", "--description", help="A short text about the task.")
 @click.option("--name", help="The package's name; of a sweep, its name and the prefix of its packages.")
 @click.option("-ns", "no_save", is_flag=True, help="Name the package NOSAVE: a trial that can be deleted.")
 @click.option("-sd", "use_description", is_flag=True, help="Name the package by its description.")
+@following_evaluation
 @task_options
 @click.option("--check", is_flag=True, help="Run roost check first; of a sweep, for all values except seeds.")
 @click.option("--force", is_flag=True, help="With continue: even if config or code differ.")
@@ -87,7 +89,7 @@ class _SubmitCommand(ConfigCommand):
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; everything else goes to stderr.")
 @click.pass_context
 def command(ctx: click.Context, /, arguments: tuple[str, ...], as_json: bool, **options: Any) -> int:
-    """Queues a training, a sweep, an analyzer, a prediction, or any command on this machine.
+    """Queues a training, a sweep, an analyzer, a prediction, an evaluation, or any command on this machine.
 
     The package exists when this command returns, so you can continue editing. `roost tasks` shows the queue.
 
@@ -99,7 +101,8 @@ def command(ctx: click.Context, /, arguments: tuple[str, ...], as_json: bool, **
     roost submit continue runs/NAME max_epochs=20 --after 06f3 --begin "tomorrow 08:00"
     roost submit --gpus 1 --retry 2 -- python train.py --epochs 3
     roost submit analyze runs/NAME            # a loaded model, for one script after another
-    roost submit predict runs/NAME test       # both have options of their own: --help after the word
+    roost submit predict runs/NAME test       # these have options of their own: --help after the word
+    roost submit evaluate runs/NAME --checkpoints best,last
     """
     found = _submit(ctx.meta.get(_COMMAND_ARGUMENTS), arguments, options)
     if isinstance(found, int):
@@ -124,6 +127,10 @@ def _submit(
     _require_quoted_begin(options["begin"], arguments)
     _require_no_dependency(options["description"])
     requested, overrides = take_task_options(options)
+    evaluation = take_following_evaluation(options)
+    if evaluation is not None and (typed is not None or arguments[:1] == ("continue",)):
+        what = "--evaluate follows a new training"
+        raise UsageError(what, fix="leave it out; `roost submit evaluate PACKAGE` queues an evaluation")
     if typed is not None:
         _require_absent(options, [name for name in _FORM_OPTIONS if name != "name"], "a command")
         if arguments or not typed:
@@ -159,6 +166,7 @@ def _submit(
             use_description=options["use_description"],
         ),
         with_suffix=options["no_save"] or options["use_description"],
+        evaluate=evaluation,
         options=requested,
         command=sys.argv,
     )

@@ -31,19 +31,15 @@ _COMMAND = "-- COMMAND"
 _TOOLS = ("accelerate", "lightning", "litgpt", "wandb", "hydra", "gflow")
 """Programs of which each command is a second word, as in ``accelerate launch``."""
 _MEASURED = (
-    "the metrics that the run measured: it validates by `validate_every` and tests at its end by "
-    "`test_at_end`; no command measures again, and `roost predict PACKAGE --data test` writes what the model "
-    "gives for each sample"
+    "the run itself validates by `validate_every` and tests at its end by `test_at_end`; "
+    "`roost show PACKAGE` shows these metrics"
 )
 
 OTHER_COMMANDS = {
     "lightning": (
         OtherCommand("fit --config c.yaml", "roost run CONFIG"),
         OtherCommand("train", "roost run CONFIG"),
-        *(
-            OtherCommand(word, "roost show PACKAGE", _MEASURED)
-            for word in ("validate", "test", "eval", "evaluate")
-        ),
+        *(OtherCommand(word, "roost evaluate PACKAGE", _MEASURED) for word in ("validate", "test", "eval")),
         OtherCommand("tune", "roost submit CONFIG optimizers.main.lr=1e-3,1e-4"),
         OtherCommand("resume", "roost continue PACKAGE"),
         OtherCommand("restart", "roost continue PACKAGE"),

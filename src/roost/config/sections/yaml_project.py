@@ -67,10 +67,23 @@ class RunnerSettings(Struct, frozen=True, kw_only=True):
     visualize: Annotated[
         str | None, help_text("a function (runner, batch) that returns media by name: Pictures.py:show")
     ] = None
+    test: Annotated[
+        str | None,
+        help_text(
+            "a function (runner, batch, **variant) that returns the results of test sets by name: "
+            "Search.py:decode; by default the values of an evaluation"
+        ),
+    ] = None
+    worst_cases: Annotated[
+        list[tuple[str, Literal["min", "max"], int]],
+        help_text("cases that an evaluation lists: [[wer, max, 10]] are the ten with the largest"),
+    ] = []
 
 
 class DatasetSettings(Struct, frozen=True, kw_only=True):
-    """``dataset`` as a section. A set is a class with its arguments; several sets have names."""
+    """``dataset`` as a section. A set is a class with its arguments; several sets have names. Beside them it
+    takes ``ids``, and ``groups`` by name, each a list, a text file with a line for each sample, or a function
+    of the set (``Data.py:speakers``); unless the class itself has an argument of this name."""
 
     train: Annotated[dict[str, Any], help_text("the training set; several sets by name")]
     valid: Annotated[dict[str, Any] | None, help_text("the validation set; several sets by name")] = None

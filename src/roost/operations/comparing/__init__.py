@@ -10,5 +10,6 @@ environment_comparison: the software and hardware that differ
 metric_comparison: last, best and common values of metrics
 curve_comparison: the step at which the recorded values of two runs part
 code_comparison: the copied files that differ
+evaluation_comparison: two evaluations, sample by sample
 line_diff: the lines that differ, in bounded time
 """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from roost.base.errors import NotFound
+from roost.base.text import metric_direction
 from roost.base.text.suggestions import did_you_mean
 from roost.base.text.word_list import join_names
 from roost.config.dlnest.dlnest_settings import SECTION
@@ -20,17 +20,6 @@ from roost.operations.curves.history_cache import DamagedCache, History, Series
 from roost.operations.plots.plot_panels import matches_any, with_groups
 from roost.package import records
 
-# fmt: off
-_SMALLER_IS_BETTER = frozenset({
-    "loss", "error", "err", "perplexity", "ppl", "mse", "mae", "rmse", "nll", "bpc", "bpd", "wer", "cer",
-    "eer", "fid",
-})
-_LARGER_IS_BETTER = frozenset({
-    "accuracy", "acc", "top1", "top5", "f1", "auc", "auroc", "precision", "recall", "map", "iou", "miou",
-    "dice", "bleu", "rouge", "psnr", "ssim", "r2", "reward", "return",
-})
-# fmt: on
-_WORD = re.compile(r"[A-Za-z0-9]+")
 _SPLITS = {"valid": 1, "test": 2, "train": 3}
 _MAX_VALUES = 200_000
 """Of many runs with many metrics, the most important metrics are compared."""
@@ -114,7 +103,7 @@ class MetricTable:
         return matches_any(name, self._names) if self._names else records.is_metric(name)
 
     def _mode(self, name: str) -> Mode | None:
-        return self._rules[name] if name in self._rules else _usual_mode(name)
+        return self._rules[name] if name in self._rules else metric_direction.usual_mode(name)
 
     def _importance(self, name: str) -> tuple[bool, int, bool, str]:
         split, _, metric = name.rpartition("/")
@@ -201,11 +190,3 @@ def _rules(settings: Mapping[str, Any]) -> Iterator[tuple[str, Mode]]:
             name = rule.get("monitor") if isinstance(rule, Mapping) else None
             if isinstance(name, str):
                 yield name, "max" if rule.get("mode") == "max" else "min"
-
-
-def _usual_mode(name: str) -> Mode | None:
-    """Returns whether smaller or larger values of a metric are better, by the words of its name."""
-    words = {word.lower() for word in _WORD.findall(name.rpartition("/")[2])}
-    if words & _SMALLER_IS_BETTER:
-        return "min"
-    return "max" if words & _LARGER_IS_BETTER else None

@@ -424,6 +424,8 @@ def _add_variants(conversion: Conversion, source: _Source, given: Any) -> str:
         given = {"list": listed}
     if not isinstance(given, Mapping):
         raise conversion.error("infer_cfg", "expected a section, a file, or a list of them")
+    if not given.keys() & {"list", "shared_args", "exclu_args"}:
+        given = {"list": [given]}  # called by its arguments; alone in a file it would be called by the file
     head = f"The inference configurations of {source.path.name}: infer_cfg there."
     conversion.files["variants.yaml"] = config_text(given, {}, head=head)
     return "variants.yaml"

@@ -14,6 +14,7 @@ from roost.base import durable
 from roost.base.errors import ConfigError, NotFound, Refused, UsageError
 from roost.config import layers
 from roost.config.values import nested_values
+from roost.operations.evaluating.evaluation_request import EvaluateRequest, follow_training, read_variants
 from roost.operations.lifecycle.continue_ import ContinueRequest, continue_, finished_note
 from roost.operations.reading import package_schema
 from roost.operations.sessions.rank_layout import RankLayout, RankRequest, plan_ranks
@@ -64,6 +65,8 @@ class RunRequest:
     """How many processes, on which devices."""
     terminal: str = ""
     """A terminal for the run itself, for pdb; empty: none."""
+    evaluate: EvaluateRequest | None = None
+    """The evaluation that follows the training; its package is the new one."""
     command: Sequence[str] = ()
 
 
@@ -79,6 +82,8 @@ def run(request: RunRequest) -> StartedSession:
         RoostError: Its session did not start; the package is removed.
         OSError: The package cannot be written; what was made is removed.
     """
+    if request.evaluate is not None:
+        read_variants(request.evaluate.variants)  # before anything is made
     config = layers.load(request.config, tuning=request.tuning, overrides=request.overrides)
     plan = prepare_training(config, project=request.project, description=request.description)
     if request.initialize:
@@ -157,6 +162,8 @@ def begin_new(
     notes = [*plan.notes(is_check=False), *layout.notes]  # before the package is among those they look at
     package = plan.create(name, exactly=request.name is not None, command=request.command, like=like)
     with removed_on_failure(package):
+        if request.evaluate is not None:
+            follow_training(package, request.evaluate)
         started = start_first_session(
             package, _session_request(request, plan, layout), plan.settings, session_cards=session_cards
         )

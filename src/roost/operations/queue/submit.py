@@ -25,6 +25,7 @@ from roost.devices.resource_request import TaskOptions
 from roost.lab.queue.task import Task, new_id
 from roost.lab.sessions.session_plan import SessionPlan
 from roost.operations import lab
+from roost.operations.evaluating.evaluation_request import EvaluateRequest, follow_training, read_variants
 from roost.operations.lifecycle.check import CheckRequest
 from roost.operations.lifecycle.continue_ import (
     ContinueRequest,
@@ -73,6 +74,8 @@ class SubmitRequest:
     """The name of the package, or the prefix of the names of a sweep's packages."""
     with_suffix: bool = False
     """Whether a name that is in use gets a suffix, as in `run -ns`, instead of being refused."""
+    evaluate: EvaluateRequest | None = None
+    """The evaluation that follows each training; its package is the new one."""
     options: TaskOptions = TaskOptions()  # noqa: RUF009  - immutable
     command: Sequence[str] = ()
     requested: float = field(default_factory=time.time)
@@ -108,6 +111,8 @@ def submit(request: SubmitRequest, *, report: Callable[[str], None] = _ignore) -
         RoostError: The daemon did not start.
         OSError: A package cannot be written.
     """
+    if request.evaluate is not None:
+        read_variants(request.evaluate.variants)  # before anything is made
     conditions = task_conditions(request.options, requested=request.requested)
     prepared = _prepare(request, report)
     lab.ensure_daemon()  # before anything is made, because the running daemon may be of another version
@@ -244,6 +249,8 @@ def _create_tasks(
     created = create_packages(plans, exactly=not request.with_suffix, command=request.command, report=report)
     with contextlib.closing(created) as packages:
         for one, package in zip(prepared, packages, strict=True):
+            if request.evaluate is not None:
+                follow_training(package, request.evaluate)
             yield new_task(
                 package, one.session, one.options, conditions, sweep=sweep_id, sweep_name=sweep_name
             )

@@ -8,5 +8,6 @@ In reading order:
 - retention: the tracks, and which checkpoints are kept
 - checkpoint_store: the lineage, and the newest good checkpoint
 - selection: checkpoints selected on a command line
+- weight_selectors: weights of checkpoints, means and averages, selected for a grid of evaluations
 - pruning: what a user has removed on purpose
 """

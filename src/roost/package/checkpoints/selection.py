@@ -38,6 +38,7 @@ def parse_selection(
     average: str | None = None,
     monitor: str | None = None,
     mode: str | None = None,
+    setting: str | None = None,
 ) -> CheckpointSelection:
     """Parses the options that select checkpoints; `candidates` checks whether they exist.
 
@@ -47,6 +48,7 @@ def parse_selection(
         average: ``last:K`` or ``best:K``.
         monitor: The metric of ``best``; None: that of the first rule of ``checkpoint.best``.
         mode: ``min`` or ``max``; None: as in ``checkpoint.best``, else ``min``.
+        setting: The option that messages name; None: ``-c`` or ``--average``.
 
     Raises:
         UsageError: An option is malformed, or the options contradict each other.
@@ -55,7 +57,10 @@ def parse_selection(
         raise UsageError(
             "-c selects one checkpoint, --average several", received=checkpoint, fix="leave out one of them"
         )
-    kind, count, id = _parse_several(average) if average is not None else _parse_one(checkpoint or "last")
+    if average is not None:
+        kind, count, id = _parse_several(average, setting or "--average")
+    else:
+        kind, count, id = _parse_one(checkpoint or "last", setting or "-c")
     if kind != "best" and (monitor is not None or mode is not None):
         raise UsageError(
             "applies only to the best checkpoints",
@@ -79,29 +84,30 @@ def checkpoint_id(package: PackageFolder, word: str | int | None) -> int | None:
         UsageError: It is another word, or no metric determines the best checkpoint.
         NotFound: No checkpoint has the metric that determines the best one.
     """
+    if word == "best" and not best_rules(package):  # the commands with such a word have no --monitor
+        raise UsageError(_NO_BEST_RULE, fix="give last, or the id of a checkpoint: `roost show` lists them")
     selected = parse_selection(package, None if word is None else str(word))
     return candidates(package, selected)[0] if selected.kind == "best" else selected.id
 
 
+_NO_BEST_RULE = "no metric determines the best checkpoint: the package's checkpoint.best is empty"
 _Parsed = tuple[Literal["id", "last", "best"], int, int | None]
 
 
-def _parse_one(word: str) -> _Parsed:
+def _parse_one(word: str, setting: str) -> _Parsed:
     if word in ("last", "best"):
         return word, 1, None  # type: ignore[return-value]
     if word.isascii() and word.isdecimal():
         return "id", 1, int(word)
     fix = f"{did_you_mean(word, ['last', 'best'])}give last, best or the id that `roost show` lists"
-    raise UsageError("not a checkpoint", setting="-c", received=word, fix=fix)
+    raise UsageError("not a checkpoint", setting=setting, received=word, fix=fix)
 
 
-def _parse_several(words: str) -> _Parsed:
+def _parse_several(words: str, setting: str) -> _Parsed:
     kind, _, count = words.partition(":")
     if kind not in ("last", "best") or not count.isdecimal() or int(count) < 1:
         fix = "give last:K or best:K with K of 1 or more, such as best:3"
-        raise UsageError(
-            "not a selection of several checkpoints", setting="--average", received=words, fix=fix
-        )
+        raise UsageError("not a selection of several checkpoints", setting=setting, received=words, fix=fix)
     return kind, int(count), None  # type: ignore[return-value]
 
 
@@ -111,10 +117,7 @@ def _best_rule(package: PackageFolder, monitor: str | None, mode: str | None) ->
         same = next((rule.mode for rule in known if rule.monitor == monitor), "min")
         return BestRule(monitor=monitor, mode=mode or same)
     if not known:
-        raise UsageError(
-            "no metric determines the best checkpoint: the package's checkpoint.best is empty",
-            fix="name one: --monitor valid/loss --mode min",
-        )
+        raise UsageError(_NO_BEST_RULE, fix="name one: --monitor valid/loss --mode min")
     return known[0] if mode is None else msgspec.structs.replace(known[0], mode=mode)
 
 

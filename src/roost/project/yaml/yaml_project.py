@@ -23,6 +23,7 @@ from roost.config.sections.yaml_project import (
 )
 from roost.config.settings import Where
 from roost.project.contract import Data, Dataset, Runner
+from roost.project.yaml import set_columns
 from roost.project.yaml.batch_paths import (
     BatchPath,
     SettingLocation,
@@ -267,6 +268,10 @@ def runner_class(section: RunnerSettings, root: Path, where: Where) -> type[Runn
         members["visualize"] = _visualize(
             builder.locate_callable(section.visualize, "runner.visualize", inputs=2)
         )
+    if section.test is not None:
+        members["test"] = _test(builder.locate_callable(section.test, "runner.test", inputs=2))
+    if section.worst_cases:
+        members["worst_cases"] = section.worst_cases
     if section.updates:
         members["update"] = _update
         last = [*section.updates][-1]
@@ -287,6 +292,14 @@ def _visualize(fn: Callable[[Any, Any], Mapping[str, Media]]) -> Callable[[Any, 
         return fn(self, batch)
 
     return visualize
+
+
+def _test(fn: Callable[..., Mapping[str, Any]]) -> Callable[..., Mapping[str, Any]]:
+    @functools.wraps(fn)  # with its signature: the arguments of variants are checked against it
+    def test(self: ConfiguredRunner, batch: Any, **variant: Any) -> Mapping[str, Any]:
+        return fn(self, batch, **variant)
+
+    return test
 
 
 def _method(optimizer: str) -> str:
@@ -334,8 +347,16 @@ class ConfiguredDataset(Dataset):
     def _sets(self, split: str, given: Mapping[str, Any] | None) -> Any:
         setting = f"dataset.{split}"
         if given is None or "class" in given:
-            return None if given is None else self.builder.build(given, setting)
-        return {name: self.builder.build(one, f"{setting}.{name}") for name, one in given.items()}
+            return None if given is None else self._set(given, setting)
+        return {name: self._set(one, f"{setting}.{name}") for name, one in given.items()}
+
+    def _set(self, given: Mapping[str, Any], setting: str) -> Any:
+        """Returns a set, with its ids and groups as attributes."""
+        columns = set_columns.own_columns(given, self.builder.root)
+        rest = {name: value for name, value in given.items() if name not in columns}
+        made = self.builder.build(rest, setting)
+        set_columns.attach(made, columns, self.builder.root, setting, self.builder.where)
+        return made
 
     def _collate(self, given: Any, setting: str) -> Any:
         builder = self.builder

@@ -13,6 +13,8 @@ from roost.base.errors import Refused, UsageError
 from roost.operations import resolve
 from roost.operations.analyzers.start_analyzer import AnalyzerRequest, start_analyzer
 from roost.operations.comparing.comparison import PackageComparison
+from roost.operations.evaluating.evaluate import submit_evaluate
+from roost.operations.evaluating.evaluation_request import TEMPLATE, EvaluateRequest
 from roost.operations.keeping import label_packages
 from roost.operations.lifecycle.continue_ import ContinueRequest
 from roost.operations.lifecycle.new_project import new_project
@@ -39,6 +41,7 @@ from roost.operations.responses import (
 from roost.package import labels, package_name
 from roost.package.labels import Labels
 from roost.package.package import PackageFolder
+from roost.serve.http.request_command import request_command
 from roost.serve.http.route import EventStream, FileContent, RequestParameters, Route
 from roost.serve.routes import event_streams, run_files, served_packages, task_resources
 from roost.serve.routes.task_resources import ResourceParameters
@@ -144,6 +147,29 @@ class PredictRun(ResourceParameters, frozen=True, kw_only=True):
     """Only so many samples, from the first on."""
 
 
+class EvaluateRun(ResourceParameters, frozen=True, kw_only=True):
+    """An evaluation of a run."""
+
+    run: RunId
+    checkpoints: Line | None = None
+    """Selectors, separated by commas: ``best``, ``last``, an id, ``average(best:10)``, a kept average."""
+    weights: Text | None = None
+    """The absolute path of a file with weights."""
+    variants: Text | None = None
+    """The absolute path of a file of variants."""
+    datasets: Lines = ()
+    """The names of sets; without any, all test sets."""
+    name: Line | None = None
+    """The name of the evaluation; one that was asked the same goes on."""
+    template: Line = TEMPLATE
+    """The folder of each cell below that of the evaluation."""
+    on_step_error: Literal["raise", "skip"] = "raise"
+    overrides: Lines = ()
+    """Settings of the evaluation alone, as ``a.b=c``."""
+    project: Text | None = None
+    """The absolute path of the project's folder now, if it was moved."""
+
+
 class AnalyzeRun(ResourceParameters, frozen=True, kw_only=True):
     """An analyzer of a run."""
 
@@ -243,7 +269,7 @@ def _submit(parameters: SubmitRun) -> SubmitResponse:
         ),
         with_suffix=parameters.no_save or parameters.use_description,
         options=parameters,
-        command=["POST", "/api/v1/runs"],
+        command=request_command("POST", "/api/v1/runs"),
     )
     return _to_submitted(submit(request))
 
@@ -275,7 +301,7 @@ def _continue(parameters: ContinueRun) -> SubmitResponse:
         description=parameters.description,
         force=parameters.force,
         trust=parameters.trust,
-        command=["POST", f"/api/v1/runs/{parameters.run}/continue"],
+        command=request_command("POST", f"/api/v1/runs/{parameters.run}/continue"),
     )
     return _to_submitted(submit_continue(request, parameters))
 
@@ -290,9 +316,26 @@ def _predict(parameters: PredictRun) -> SubmitResponse:
         batch_size=parameters.batch_size,
         num_workers=parameters.num_workers,
         limit=parameters.limit,
-        command=["POST", f"/api/v1/runs/{parameters.run}/predict"],
+        command=request_command("POST", f"/api/v1/runs/{parameters.run}/predict"),
     )
     return _to_submitted(submit_predict(request, parameters))
+
+
+def _evaluate(parameters: EvaluateRun) -> SubmitResponse:
+    request = EvaluateRequest(
+        package=served_packages.package_path(parameters.run),
+        checkpoints=parameters.checkpoints,
+        weights=_optional_path(parameters.weights, "weights"),
+        variants=_optional_path(parameters.variants, "variants"),
+        datasets=parameters.datasets or None,
+        name=parameters.name,
+        template=parameters.template,
+        on_step_error=parameters.on_step_error,
+        overrides=parameters.overrides,
+        project=_optional_path(parameters.project, "project"),
+        command=["POST", f"/api/v1/runs/{parameters.run}/evaluate"],
+    )
+    return _to_submitted(submit_evaluate(request, parameters))
 
 
 def _analyze(parameters: AnalyzeRun) -> SubmitResponse:
@@ -304,7 +347,7 @@ def _analyze(parameters: AnalyzeRun) -> SubmitResponse:
         scripts=_optional_path(parameters.scripts, "scripts"),
         project=_optional_path(parameters.project, "project"),
         options=parameters,
-        command=["POST", f"/api/v1/runs/{parameters.run}/analyze"],
+        command=request_command("POST", f"/api/v1/runs/{parameters.run}/analyze"),
     )
     return _to_submitted(start_analyzer(request))
 
@@ -384,6 +427,9 @@ ROUTES: Sequence[Route] = (
           parameters=ContinueRun, answer=SubmitResponse, run=_continue, status=201),
     Route(name="predict", method="POST", path=f"{_RUN}/predict", summary="Queue a prediction of a run.",
           parameters=PredictRun, answer=SubmitResponse, run=_predict, status=201),
+    Route(name="evaluate", method="POST", path=f"{_RUN}/evaluate",
+          summary="Queue an evaluation of a run: checkpoints, variants and sets.",
+          parameters=EvaluateRun, answer=SubmitResponse, run=_evaluate, status=201),
     Route(name="analyze", method="POST", path=f"{_RUN}/analyze",
           summary="Queue an analyzer, which loads a run once and runs scripts on it.",
           parameters=AnalyzeRun, answer=SubmitResponse, run=_analyze, status=201),

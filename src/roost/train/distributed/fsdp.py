@@ -18,7 +18,7 @@ from roost.train.model.parameters import MAX_LISTED_NAMES, Parameters
 from roost.train.optim.optimizer import Optim
 from roost.train.reporting.media_files import Media
 
-RUNNER_METHODS = ("loss", "evaluate", "predict", "visualize")
+RUNNER_METHODS = ("loss", "evaluate", "test", "predict", "visualize")
 """The methods of a runner that compute with its weights."""
 _UNSUPPORTED_OPTIMIZERS = ("Adafactor", "LBFGS", "Rprop", "SparseAdam")
 """Optimizers of torch that cannot step sharded weights."""

@@ -131,7 +131,7 @@ def evaluate_split(
     ranks.warn_of_partial_values(f"{name}/", every)
     results = means(every)
     if _summarizes(runner):
-        results.update(_summary_numbers(runner.summarize(found.values(ranks), split)))
+        _add_summary(results, summary_numbers(runner.summarize(found.values(ranks), split)))
     if num_skipped:
         results["skipped"] = float(num_skipped)
     # `summarize` may draw random numbers, and all ranks must decide by the same results.
@@ -201,13 +201,27 @@ def _nothing_to_evaluate(name: str) -> ConfigError:
     )
 
 
-def _summary_numbers(summary: object) -> dict[str, float]:
+def summary_numbers(summary: object) -> dict[str, float | None]:
+    """Returns what `Runner.summarize` returned as numbers by name; None hides the metric of this name.
+
+    Raises:
+        ContractError: It is something else.
+    """
     try:
-        return {str(name): float(value) for name, value in dict(summary).items()}  # type: ignore[call-overload]
+        items = dict(summary).items()  # type: ignore[call-overload]
+        return {str(name): None if value is None else float(value) for name, value in items}
     except (TypeError, ValueError) as error:
         raise ContractError(
             f"summarize() must return numbers by name: {error}", received=summary, fix='return {"f1": 0.5}'
         ) from error
+
+
+def _add_summary(results: dict[str, float], summary: Mapping[str, float | None]) -> None:
+    for name, value in summary.items():
+        if value is None:
+            results.pop(name, None)
+        else:
+            results[name] = value
 
 
 def probe_metrics(

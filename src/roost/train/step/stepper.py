@@ -14,6 +14,7 @@ from roost.base.errors import ContractError
 from roost.config.step_modes import STEP_MODES, StepMode
 from roost.train.distributed.ranks import ALONE, Ranks
 from roost.train.distributed.replicas import BufferSync
+from roost.train.evaluation.test_function import own_test
 from roost.train.events import Value
 from roost.train.optim.optimizer import Optim
 from roost.train.step import loss as losses
@@ -146,13 +147,16 @@ class Stepper:
     def evaluation_function(
         self, runner: Any, name: str, note_inexact: Callable[[str], object]
     ) -> EvaluationFunction:
-        """Returns ``Runner.evaluate`` in this mode.
+        """Returns ``Runner.evaluate`` in this mode; of a test set the runner's own `test`, if it has one,
+        which is not compiled: a search loops as long as its data demands.
 
         Args:
             runner: The runner.
             name: The name of the evaluated set; each has separate limits.
             note_inexact: Called with a reason why the run is inexact from now on.
         """
+        if name.partition("/")[0] == "test" and (own := own_test(runner)) is not None:
+            return own
         evaluate: EvaluationFunction = runner.evaluate
         return evaluate if self._compiled is None else self._compiled.evaluation(evaluate, name, note_inexact)
 

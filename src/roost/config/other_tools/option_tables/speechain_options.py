@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from roost.config.other_tools.option_tables.option_table import Group, Option
 
-_VARIANTS = (
-    "not yet: evaluation over a grid of checkpoints, settings and sets; `roost convert` writes variants.yaml "
-    "for it"
-)
+_VARIANTS = "the same in a file of variants, which `roost convert` writes"
+_EVALUATE = "roost evaluate PACKAGE --checkpoints 'average(best:10),last' --variants variants.yaml"
 
 _BACKEND = (
     Option(
@@ -59,7 +57,7 @@ _DISTRIBUTION = (
     ),
     Option("same_proc_seed", "false", ["seed_mode"], note="`same` is its `true`"),
     Option("ignore_train_exception", "false", ["on_step_error", "max_skipped_steps"]),
-    Option("ignore_test_exception", "false", note="not yet: an error in an evaluation ends the run"),
+    Option("ignore_test_exception", "false", commands=["roost evaluate PACKAGE --on-step-error skip"]),
     Option("enable_syncbatchnorm", "true", ["sync_batch_norm"]),
 )
 
@@ -146,19 +144,26 @@ _TESTING = (
         "test_model",
         "none",
         ["test_at_end"],
-        ["roost analyze PACKAGE -c ID"],
-        "several at once: not yet",
+        ["roost evaluate PACKAGE --checkpoints 'average(best:10),last'"],
+        "several at once are selectors with commas",
     ),
     Option(
-        "attach_model_folder_when_test", "true", note="each analysis has a folder of its own in the package"
+        "attach_model_folder_when_test",
+        "true",
+        commands=["roost evaluate PACKAGE --template '{variant}/{checkpoint}/{dataset}'"],
     ),
     Option(
         "bad_cases_selection",
         "none",
-        commands=["roost analyze PACKAGE -s worst"],
-        note="a script of the templates `digits` and `mnist`; tables of the worst cases: not yet",
+        ["runner.worst_cases"],
+        ["roost evaluate PACKAGE"],
+        note="or `worst_cases` of your Runner; in summary and report",
     ),
-    Option("saving_proc_num", "1", note="not needed: predictions are written while they are computed"),
+    Option(
+        "saving_proc_num",
+        "1",
+        note="not needed: files of samples are written by threads beside the evaluation",
+    ),
 )
 
 _CONFIGS = (
@@ -169,7 +174,7 @@ _CONFIGS = (
         note="sets by class path with their arguments; batching is set in `data`",
     ),
     Option("train_cfg", "none", ["runner", "optimizers"], note="in one config, or in an included file"),
-    Option("infer_cfg", "none", ["runner.predicts"], ["roost convert speechain CONFIG"], _VARIANTS),
+    Option("infer_cfg", "none", commands=[_EVALUATE], note=_VARIANTS),
 )
 
 _MODEL = (
@@ -232,7 +237,12 @@ _ITERATORS = (
         ["data.limit_train_batches"],
         note="or `torch.utils.data.Subset` by class path",
     ),
-    Option("group_info", "none", note="not yet: tables by group"),
+    Option(
+        "group_info",
+        "none",
+        ["dataset.test"],
+        note="`groups` of a set: `{speaker: FILE}`; tables by group are in summary and report",
+    ),
     Option(
         "several iterators",
         "one",

@@ -1,0 +1,170 @@
+"""Formats a comparison of evaluations for `roost compare --evaluation`: as text, or as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import click
+
+from roost.base.text.word_list import join_names
+from roost.display import table, terminal
+from roost.display.table import Narrowing, TableColumn
+from roost.operations.comparing.evaluation_comparison import (
+    EvaluationComparison,
+    PairedCell,
+    PairedMetric,
+)
+
+_MAX_IDS = 5
+_MAX_TEXT = 60
+_MIN_CELL = 12
+
+
+class _Section(NamedTuple):
+    title: str
+    lines: Sequence[str]
+    header: Sequence[str] = ()
+    rows: Sequence[Sequence[str]] = ()
+
+
+def format_text(
+    compared: EvaluationComparison, *, width: int | None = None, is_all: bool = False
+) -> Iterator[str]:
+    """Yields the lines of a comparison.
+
+    Args:
+        compared: The comparison.
+        width: Characters of a line; None: lines of any length.
+        is_all: Whether to list the samples and groups of all metrics, and the texts of the samples.
+    """
+    for number, section in enumerate(_sections(compared, is_all=is_all)):
+        if number:
+            yield ""
+        if section.title:
+            yield click.style(terminal.escape_name(section.title), bold=True)
+        indent = "  " if section.title else ""
+        free = None if width is None else width - len(indent)
+        yield from (indent + terminal.escape_name(line) for line in section.lines)
+        if section.rows:
+            cells = zip(*section.rows, strict=True)
+            columns = [TableColumn(name, one) for name, one in zip(section.header, cells, strict=True)]
+            columns[0] = columns[0]._replace(min_width=_MIN_CELL, shortened="middle")
+            left_out = [(name,) for name in ("equal", "A better", "A worse", "samples")]
+            for line in table.format_columns(columns, free, narrowing=[Narrowing(_MIN_CELL, left_out)]):
+                yield indent + line
+
+
+def format_markdown(compared: EvaluationComparison, *, is_all: bool = False) -> Iterator[str]:
+    """Yields the lines of a comparison in Markdown."""
+    for number, section in enumerate(_sections(compared, is_all=is_all)):
+        if number:
+            yield ""
+        if section.title:
+            yield from (f"### {_escape(section.title)}", "")
+        yield from (f"- {_escape(line)}" for line in section.lines)
+        if section.rows:
+            if section.lines:
+                yield ""
+            yield f"| {' | '.join(map(_escape, section.header))} |"
+            yield f"|{'---|' * len(section.header)}"
+            yield from (f"| {' | '.join(map(_escape, row))} |" for row in section.rows)
+
+
+def _escape(text: str) -> str:
+    for character in "\\`*_<>|[]#~":
+        text = text.replace(character, f"\\{character}")
+    return terminal.escape_text(text.replace("\n", " ").replace("\t", " "))
+
+
+def _sections(compared: EvaluationComparison, *, is_all: bool) -> Iterator[_Section]:
+    lines = [f"A  {compared.path_a}", f"B  {compared.path_b}"]
+    for side, names in (("A", compared.only_a), ("B", compared.only_b)):
+        if names:
+            lines.append(f"cells only of {side}: {join_names(names, _MAX_IDS)}")
+    yield _Section("", lines)
+    for cell in compared.cells:
+        yield _metrics(cell)
+        yield from _details(cell, is_all=is_all)
+
+
+def _metrics(cell: PairedCell) -> _Section:
+    title = cell.a if cell.a == cell.b else f"A {cell.a}, B {cell.b}"
+    lines = [f"{cell.paired:,} samples of both"]
+    for side, count, ids in (("A", cell.only_a, cell.ids_only_a), ("B", cell.only_b, cell.ids_only_b)):
+        if count:
+            named = ", ".join(map(str, ids[:_MAX_IDS]))
+            lines.append(f"{count:,} only of {side}: {named}{', …' if count > _MAX_IDS else ''}")
+    for side, names in (("A", cell.metrics_only_a), ("B", cell.metrics_only_b)):
+        if names:
+            lines.append(f"metrics only of {side}: {join_names(names, _MAX_IDS)}")
+    lines += [
+        f"{one.name}: without a finite value on both sides, and left out: {one.not_compared:,}"
+        for one in cell.metrics
+        if one.not_compared
+    ]
+    header = ["metric", "A", "B", "A - B", "95 % interval", "A better", "A worse", "equal", "result"]
+    return _Section(title, lines, header, [_metric_row(one) for one in cell.metrics])
+
+
+def _metric_row(one: PairedMetric) -> list[str]:
+    wins = f"{one.smaller:,} smaller" if one.wins is None else f"{one.wins:,}"
+    losses = f"{one.larger:,} larger" if one.losses is None else f"{one.losses:,}"
+    numbers = [terminal.format_number(value) for value in (one.mean_a, one.mean_b)]
+    return [
+        one.name, *numbers, _difference(one.difference), _interval(one.interval), wins, losses,
+        f"{one.equal:,}", one.verdict,
+    ]  # fmt: skip
+
+
+def _details(cell: PairedCell, *, is_all: bool) -> Iterator[_Section]:
+    """Yields the samples and groups of metrics: of all, or of the first one of which it is known which values
+    are better."""
+    known = [one for one in cell.metrics if one.better is not None] or cell.metrics
+    for one in known if is_all else known[:1]:
+        if one.worse:
+            yield _samples(one, is_all=is_all)
+        for group, found in one.groups.items():
+            rows = [
+                [
+                    row.label, f"{row.count:,}", terminal.format_number(row.mean_a),
+                    terminal.format_number(row.mean_b), _difference(row.difference), _interval(row.interval),
+                ]
+                for row in found.rows
+            ]  # fmt: skip
+            more = found.labels - len(rows)
+            lines = [f"labels with fewer samples, left out: {more:,}"] if more else []
+            yield _Section(
+                f"{one.name} by {group}",
+                lines,
+                ["label", "samples", "A", "B", "A - B", "95 % interval"],
+                rows,
+            )
+
+
+def _samples(one: PairedMetric, *, is_all: bool) -> _Section:
+    names = list(dict.fromkeys(name for row in one.worse for name in [*row.texts_a, *row.texts_b]))
+    header, rows = ["id", "A", "B", "A - B"], []
+    same = {
+        name for name in names if all(row.texts_a.get(name) == row.texts_b.get(name) for row in one.worse)
+    }
+    sides = [(name, side) for name in names for side in ("A", "B") if side == "A" or name not in same]
+    if is_all:
+        header += [name if name in same else f"{name} of {side}" for name, side in sides]
+    for row in one.worse:
+        both = {"A": row.texts_a, "B": row.texts_b}
+        texts = [both[side].get(name, "") for name, side in sides] if is_all else []
+        numbers = [terminal.format_number(row.a), terminal.format_number(row.b), _difference(row.difference)]
+        rows.append([str(row.id), *numbers, *(terminal.truncate(text, _MAX_TEXT) for text in texts)])
+    what = "where A and B differ most" if one.better is None else "where A is worse"
+    return _Section(f"{one.name}: {what}", [], header, rows)
+
+
+def _difference(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{'+' if value > 0 else ''}{terminal.format_number(value)}"
+
+
+def _interval(found: Any) -> str:
+    return "" if found is None else f"{_difference(found[0])} to {_difference(found[1])}"

@@ -1,0 +1,95 @@
+"""The end of a cell and of the grid: the rank that computed the last batch merges the rows and summarizes
+them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from roost.base import durable
+from roost.evaluation import case_inputs, grid, set_metrics, summary
+from roost.evaluation import cell as cells
+from roost.evaluation.evaluated_set import EvaluatedSet
+from roost.evaluation.reports import report_files
+from roost.evaluation.summary import Case
+from roost.package.results import evaluations
+
+
+def worst_cases(runner: Any) -> list[Case] | None:
+    """Returns the cases that a Runner wants to be listed; None if it names none.
+
+    Raises:
+        ConfigError: They are no list of metric, end and number.
+    """
+    given = getattr(runner, "worst_cases", None)
+    return summary.parse_cases(given, setting="Runner.worst_cases") if given else None
+
+
+def finish_cell(folder: Path, evaluated: EvaluatedSet, runner: Any) -> bool:
+    """Merges and summarizes the rows of a cell if all its batches have rows; returns whether it is finished.
+
+    Each rank calls this after its share; the one that comes last finds all batches.
+
+    Args:
+        folder: The folder of the cell.
+        evaluated: Its set.
+        runner: For its `summarize`, ``test_metrics`` and ``worst_cases``.
+
+    Raises:
+        RoostError: An id is missing or occurs twice.
+        ConfigError: A metric of `Runner.worst_cases` does not exist.
+        OSError: The rows could not be written; the parts remain.
+    """
+    with cells.locked_folder(folder):
+        if (folder / evaluations.SUMMARY).is_file():
+            return True
+        if evaluations.rows_path(folder) is None and len(evaluations.finished_batches(folder)) < len(
+            evaluated.sizes
+        ):
+            return False
+        for written in (folder, folder / evaluations.FILES):  # by now no rank writes into them
+            if written.is_dir():
+                durable.sweep(written)
+        evaluations.merge(folder, evaluated.ids)
+        cell = cells.read_cell(folder)
+        assert cell is not None
+        set_values = set_metrics.compute_set_values(folder, runner, evaluated.name, seed=cell.seed)
+        made = summary.summarize(
+            evaluations.read_rows(folder, summary.needed_columns(folder)),
+            identity=cells.joined_digest(
+                [getattr(cell.identity, one) for one in cell.identity.__struct_fields__]
+            ),
+            cases=worst_cases(runner),
+            set_values=set_values,
+            batch_values=evaluations.read_batch_values(folder),
+        )
+        case_inputs.write_inputs(folder, evaluated, made, seed=cell.seed)
+        summary.write(folder, made)  # last: with it the cell is finished
+        return True
+
+
+def finish_evaluation(folder: Path) -> bool:
+    """Writes the reports of an evaluation if all its cells are finished; returns whether they are.
+
+    Each rank calls this at its end; the one that comes last finds all cells finished.
+
+    Args:
+        folder: The folder of the evaluation.
+
+    Raises:
+        Refused: The folder cannot be written.
+    """
+    with cells.locked_folder(folder):
+        found = grid.read_grid(folder)
+        if found is None or not found.is_finished:
+            return False
+        for above in {parent for one in found.cells for parent in _above(folder, one.folder)}:
+            durable.sweep(above)
+        if not (folder / report_files.HTML).is_file():  # written last
+            report_files.write_reports(folder)
+        return True
+
+
+def _above(folder: Path, cell: str) -> list[Path]:
+    """Returns the folders of an evaluation that hold the folder of a cell."""
+    return [folder / parent for parent in Path(cell).parents]

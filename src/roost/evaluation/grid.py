@@ -1,0 +1,197 @@
+"""The grid of an evaluation, ``cells.json``: its cells in order, what each of them is, and their states.
+
+The rank that comes first makes it, under the lock of the folder; the others, and later sessions, take it as
+it is: the checkpoints that ``best`` and ``last`` meant at the beginning remain those of the evaluation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from roost.base import durable, safe_read
+from roost.base.errors import RoostError
+from roost.evaluation import cell as cells
+from roost.evaluation.cell import CellIdentity
+from roost.package.results import evaluations
+
+State = Literal["waiting", "running", "finished"]
+DEFAULT_TEMPLATE = "{variant}/{checkpoint}/{dataset}"
+
+
+class GridCell(msgspec.Struct, frozen=True, kw_only=True):
+    """A cell of the grid."""
+
+    key: str
+    """Its folder below that of the evaluation, from the template."""
+    variant: str
+    checkpoint: str
+    """The selector as it was typed."""
+    dataset: str
+    folder: str
+    identity: CellIdentity
+    samples: int
+    batches: int
+    state: State = "waiting"
+    same_as: str | None = None
+    """The key of an earlier cell that computes the same: this one is copied from it."""
+    found_in: str | None = None
+    """The folder, below the package, from which a finished cell was copied."""
+    skipped: int = 0
+    """The samples that were skipped."""
+
+
+class GridCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """Weights of the grid, as they were found at the beginning."""
+
+    name: str
+    """The selector."""
+    ids: list[int] = []
+    """The checkpoints, the preferred first."""
+    average: str | None = None
+    """The average that the run keeps; None: the trained weights."""
+    file: str | None = None
+    sha256: str
+    """The digest of the weights."""
+
+
+class Grid(msgspec.Struct, frozen=True, kw_only=True):
+    """The content of cells.json."""
+
+    checkpoints: list[GridCheckpoint]
+    variants: dict[str, dict[str, Any]]
+    cells: list[GridCell]
+    threads: int
+    """The threads of one operation: another number would sum in another order."""
+    device: str
+    """The type of the device on which it began."""
+
+    def checkpoint(self, name: str) -> GridCheckpoint:
+        """Returns the weights with this name."""
+        return next(one for one in self.checkpoints if one.name == name)
+
+    def by_checkpoint(self) -> Iterator[tuple[GridCheckpoint, list[GridCell]]]:
+        """Yields the cells that have to be computed, by weights, so that each is loaded once."""
+        for one in self.checkpoints:
+            found = [
+                cell
+                for cell in self.cells
+                if cell.checkpoint == one.name and cell.same_as is None and cell.state != "finished"
+            ]
+            if found:
+                yield one, found
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether all cells are finished."""
+        return all(cell.state == "finished" for cell in self.cells)
+
+
+def read_grid(folder: Path) -> Grid | None:
+    """Returns the grid of an evaluation; None before it was made.
+
+    Raises:
+        RoostError: It cannot be read.
+    """
+    path = folder / evaluations.CELLS
+    try:
+        return msgspec.json.decode(safe_read.read(path), type=Grid)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.MsgspecError) as error:
+        raise RoostError(
+            f"cells.json cannot be read: {error}", where=path, fix="give the evaluation another --name"
+        ) from error
+
+
+def write_grid(folder: Path, grid: Grid) -> None:
+    """Writes cells.json. The caller holds the lock of the folder."""
+    data = msgspec.json.format(msgspec.json.encode(grid), indent=1) + b"\n"
+    durable.write(folder / evaluations.CELLS, data)
+
+
+def open_grid(folder: Path, make: Callable[[], Grid]) -> Grid:
+    """Returns the grid of an evaluation, made by ``make`` if there is none yet."""
+    with cells.locked_folder(folder):
+        found = read_grid(folder)
+        if found is None:
+            found = make()
+            write_grid(folder, found)
+        return found
+
+
+def change_cells(folder: Path, changes: Mapping[str, Mapping[str, Any]]) -> Grid:
+    """Changes fields of cells by their keys, and returns the grid."""
+    with cells.locked_folder(folder):
+        grid = read_grid(folder)
+        assert grid is not None
+        changed = [
+            msgspec.structs.replace(one, **changes[one.key]) if one.key in changes else one
+            for one in grid.cells
+        ]
+        if changed != grid.cells:
+            grid = msgspec.structs.replace(grid, cells=changed)
+            write_grid(folder, grid)
+        return grid
+
+
+def cell_folder(template: str, *, variant: str, checkpoint: str, dataset: str) -> str:
+    """Returns the folder of a cell below that of its evaluation; ``/`` in the name of a set becomes ``%``."""
+    return template.format(variant=variant, checkpoint=checkpoint, dataset=dataset.replace("/", "%"))
+
+
+def with_twins(grid_cells: Sequence[GridCell]) -> list[GridCell]:
+    """Returns the cells, with the later ones of those that compute the same marked."""
+    first: dict[CellIdentity, str] = {}
+    found = []
+    for one in grid_cells:
+        same = first.setdefault(one.identity, one.key)
+        found.append(one if same == one.key else msgspec.structs.replace(one, same_as=same))
+    return found
+
+
+# ---- finished cells of the package ----------------------------------------------------------------------
+
+
+def finished_cells(package: Path, *, without: Path) -> dict[CellIdentity, Path]:
+    """Returns the finished cells of all other evaluations of a package, by what they compute."""
+    found: dict[CellIdentity, Path] = {}
+    for evaluation in evaluations.read_all(package):
+        if evaluation.path == without:
+            continue
+        for one in evaluation.cells():
+            with suppress(RoostError):
+                known = cells.read_cell(one.path)
+                if known is not None and (one.path / evaluations.SUMMARY).is_file():
+                    found.setdefault(known.identity, one.path)
+    return found
+
+
+def copy_cell(source: Path, final: Path) -> None:
+    """Copies a finished cell, its files as reflinks where the file system has them.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    durable.make_folders(final.parent)
+    if (final / evaluations.SUMMARY).is_file():
+        return
+    durable.discard(final)  # one that was begun
+    staging = durable.make_staging_folder(final)
+    for path in sorted(source.rglob("*")):
+        target = staging / path.relative_to(source)
+        if path.is_dir():
+            durable.make_folder(target, exist_ok=True)
+        elif path.is_file() and not durable.is_staging(path.name):
+            _copy_file(path, target)
+    durable.commit_folder(staging, final)
+
+
+def _copy_file(source: Path, target: Path) -> None:
+    with source.open("rb") as opened, durable.NewFile(target) as made:
+        while data := opened.read(1 << 20):
+            made.write(data)

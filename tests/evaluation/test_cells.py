@@ -1,0 +1,376 @@
+"""Evaluations in this process: what a cell holds, and that it depends neither on ranks nor on cuts."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from roost.base.errors import ConfigError, ContractError, NotFound, Refused, RoostError, UsageError
+from roost.evaluation import cell as cells
+from roost.evaluation import grid
+from roost.evaluation.evaluated_set import EvaluatedSet
+from roost.package.package import PackageFolder
+from roost.package.results import evaluations
+from tests.evaluation.digits import DATASET, RUNNER, digits_package
+from tests.evaluation.evaluating import VARIANTS, evaluate, requested, run_session
+from tests.messages import Messages
+
+
+@pytest.fixture(scope="module")
+def trained_digits(tmp_path_factory: pytest.TempPathFactory) -> PackageFolder:
+    return digits_package(tmp_path_factory.mktemp("digits"))
+
+
+@pytest.fixture
+def digits(trained_digits: PackageFolder) -> PackageFolder:
+    """A trained package without evaluations, whose finished cells would be found again."""
+    shutil.rmtree(trained_digits.path / evaluations.NAME, ignore_errors=True)
+    return trained_digits
+
+
+def changed(package: PackageFolder, tmp_path: Path, **code: str) -> PackageFolder:
+    """A copy of the package with other code."""
+    copy = tmp_path / "copy"
+    shutil.copytree(package.path, copy, ignore=shutil.ignore_patterns("evaluations"))
+    if "runner" in code:
+        (copy / "Model" / "Runner.py").write_text(code["runner"])
+    if "dataset" in code:
+        (copy / "Dataset.py").write_text(code["dataset"])
+    return PackageFolder.open(copy)
+
+
+def cell_files(folder: Path) -> dict[str, str]:
+    """The digest of each file of the cells of an evaluation."""
+    found = grid.read_grid(folder)
+    assert found is not None and found.is_finished
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for one in found.cells
+        for path in sorted((folder / one.folder).rglob("*"))
+        if path.is_file()
+    }
+
+
+def test_a_cell_has_a_row_for_each_sample(digits: PackageFolder) -> None:
+    folder = evaluate(digits, "rows", datasets=["clean"])
+    (one,) = evaluations.EvaluationFolder(folder).cells()
+    assert one.state == "finished" and one.dataset == "test/clean"
+    assert one.path == folder / "default_inference" / "best" / "test%clean"
+    rows = evaluations.read_rows(one.path)
+    assert rows.ids == [f"clean/{number:04d}" for number in range(597)]
+    assert set(rows.metrics) == {"loss", "correct"} and set(rows.groups) == {"writer", "digit"}
+    first = rows.row(0)
+    assert first["group/writer"] == "(none)" and first["text"].startswith("digit ")
+    assert len(first["scores"]) == 10 and (one.path / first["picture"]).read_bytes()[1:4] == b"PNG"
+    summary = one.summary
+    assert summary is not None and summary["evaluated"] == 597
+    assert summary["metrics"]["error_rate"]["mean"] == pytest.approx(
+        1 - summary["metrics"]["correct"]["mean"], abs=1e-12
+    )
+    assert summary["groups"]["writer"]["unlabeled"] == 55
+    assert [len(case["cases"]) for case in summary["worst"]] == [7, 3]
+    inputs = evaluations.read_inputs(one.path)
+    assert inputs[summary["worst"][0]["cases"][0]["id"]]["input"].startswith("float32")
+    assert (folder / "report.html").is_file()
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 40])
+def test_the_ranks_do_not_show(digits: PackageFolder, tmp_path: Path, ranks: int) -> None:
+    """The last number is more than there are batches: most ranks have none."""
+    expected = evaluate(digits, "alone", datasets=["noisy"])
+    files = cell_files(expected)
+    hidden = expected.rename(tmp_path / "alone")  # else its finished cells would be copied
+    try:
+        assert cell_files(evaluate(digits, f"of-{ranks}", ranks=ranks, datasets=["noisy"])) == files
+    finally:
+        hidden.rename(expected)
+
+
+def test_a_cut_session_goes_on_with_other_ranks(
+    digits: PackageFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = evaluate(digits, "uncut", datasets=["noisy"])
+    files = cell_files(whole)
+    whole.rename(tmp_path / "uncut")
+    real = evaluations.write_part
+    written: list[Any] = []
+
+    def write_part(*args: Any, **rest: Any) -> Path:
+        if len(written) == 2:
+            raise KeyboardInterrupt  # as if it were killed before this part
+        written.append(real(*args, **rest))
+        return written[-1]
+
+    monkeypatch.setattr("roost.evaluation.cell_run._PART_ROWS", 1)
+    monkeypatch.setattr(evaluations, "write_part", write_part)
+    folder = requested(digits, "cut", datasets=["noisy"])
+    with pytest.raises(KeyboardInterrupt):
+        run_session(digits, folder, ranks=2)
+    assert len(list((folder.path / "default_inference/best/test%noisy/parts").iterdir())) == 2
+    monkeypatch.setattr(evaluations, "write_part", real)
+    run_session(digits, folder, ranks=3)
+    assert cell_files(folder.path) == files
+
+
+def test_a_finished_cell_is_found_again(digits: PackageFolder) -> None:
+    first = evaluate(digits, "first", checkpoints="best,last", datasets=["noisy"])
+    folder = requested(digits, "again", checkpoints="last", datasets=["noisy"])
+    printed = run_session(digits, folder)
+    assert "1 of 1 cells are found again in first" in printed
+    found = grid.read_grid(folder.path)
+    assert found is not None
+    source = str(found.cells[0].found_in)
+    assert source.startswith("evaluations/first/") and source.endswith("test%noisy")
+    for name in ("rows.parquet", "summary.json"):
+        again = next(iter(folder.path.rglob(name)), None)
+        if again is not None:
+            assert again.read_bytes() == (first / again.relative_to(folder.path)).read_bytes()
+
+
+def test_equal_cells_are_computed_once(digits: PackageFolder) -> None:
+    """The checkpoint that ``last`` means is the one that is also named by its id."""
+    ids = [int(path.name.split("_")[1].split(".")[0]) for path in digits.checkpoints.iterdir()]
+    folder = evaluate(
+        digits,
+        "twins",
+        checkpoints=f"last,{max(ids)}",
+        datasets=["clean"],
+        template="{checkpoint}/{dataset}/{variant}",
+    )
+    found = grid.read_grid(folder)
+    assert found is not None
+    assert [cell.same_as for cell in found.cells] == [None, found.cells[0].key]
+    one, other = (evaluations.read_rows(folder / cell.folder, ["loss"]) for cell in found.cells)
+    assert np.array_equal(one.columns["loss"].values, other.columns["loss"].values)
+
+
+def test_a_mean_of_checkpoints_has_their_mean_weights(digits: PackageFolder) -> None:
+    folder = evaluate(digits, "mean", checkpoints="average(last:2),last", datasets=["clean"])
+    found = grid.read_grid(folder)
+    assert found is not None and len(found.checkpoints[0].ids) == 2
+    assert len({one.sha256 for one in found.checkpoints}) == 2
+    means = [
+        one.summary["metrics"]["loss"]["mean"]
+        for one in evaluations.EvaluationFolder(folder).cells()
+        if one.summary
+    ]
+    assert len(set(means)) == 2
+
+
+def test_a_variant_with_an_unknown_argument(
+    digits: PackageFolder, tmp_path: Path, messages: Messages
+) -> None:
+    (tmp_path / "v.yaml").write_text("grid: {temprature: [1, 2]}")
+    folder = requested(digits, "typo", variants=tmp_path / "v.yaml")
+    with pytest.raises(ContractError) as caught:
+        run_session(digits, folder)
+    assert caught.value.setting == "temprature" and not (folder.path / "cells.json").exists()
+    messages.check(caught.value)
+
+
+def test_a_failing_batch_is_skipped_or_raises(digits: PackageFolder, tmp_path: Path) -> None:
+    code = RUNNER.replace(
+        "images, digits = batch", "images, digits = batch\n        assert 3 not in digits[:1]"
+    )
+    package = changed(digits, tmp_path, runner=code)
+    folder = requested(package, "raises", datasets=["noisy"])
+    with pytest.raises(AssertionError) as caught:
+        run_session(package, folder)
+    assert "samples 'noisy/" in "".join(caught.value.__notes__)
+    done = evaluate(package, "skips", datasets=["noisy"], on_step_error="skip", ranks=2)
+    (one,) = evaluations.EvaluationFolder(done).cells()
+    rows = evaluations.read_rows(one.path)
+    skipped = evaluations.skipped(rows)
+    assert skipped and len(skipped) % 32 == 0 and len(rows) == 547
+    assert all("AssertionError" in text for _, text in skipped)
+    found = grid.read_grid(done)
+    assert found is not None and found.cells[0].skipped == len(skipped)
+    assert one.summary is not None and one.summary["num_skipped"] == len(skipped)
+
+
+def test_a_metric_of_worst_cases_that_does_not_exist(
+    digits: PackageFolder, tmp_path: Path, messages: Messages
+) -> None:
+    package = changed(digits, tmp_path, runner=RUNNER.replace('("loss", "max", 7)', '("los", "max", 7)'))
+    folder = requested(package, "missing", datasets=["clean"])
+    with pytest.raises(ConfigError) as caught:
+        run_session(package, folder)
+    assert caught.value.setting == "Runner.worst_cases" and not list(folder.path.rglob("rows.*"))
+    messages.check(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [
+        ('self.ids = ["a"] * len(x)', ContractError),
+        ("self.ids = list(range(3))", ContractError),
+        ('self.groups = {"writer": ["w"]}', ContractError),
+        ("self.groups = 5", ContractError),
+    ],
+)
+def test_wrong_ids_and_groups(
+    digits: PackageFolder, tmp_path: Path, messages: Messages, line: str, error: type[RoostError]
+) -> None:
+    code = DATASET.replace("class Dataset", f"        {line}\n\nclass Dataset")
+    package = changed(digits, tmp_path, dataset=code)
+    with pytest.raises(error) as caught:
+        run_session(package, requested(package, "wrong"))
+    messages.check(caught.value)
+
+
+def test_a_full_disk_in_the_middle_keeps_finished_cells(
+    digits: PackageFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = evaluations.write_part
+
+    def write_part(cell: Path, *args: Any, **rest: Any) -> Path:
+        if "noisy" in cell.name:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(cell))
+        return real(cell, *args, **rest)
+
+    monkeypatch.setattr(evaluations, "write_part", write_part)
+    folder = requested(digits, "full", checkpoints="0")
+    with pytest.raises(OSError, match="No space left"):
+        run_session(digits, folder)
+    found = grid.read_grid(folder.path)
+    assert found is not None and [one.state for one in found.cells] == ["finished", "waiting"]
+    monkeypatch.setattr(evaluations, "write_part", real)
+    run_session(digits, folder)
+    assert evaluations.EvaluationFolder(folder.path).is_finished
+
+
+def test_an_empty_batch_and_a_short_last_one(digits: PackageFolder, tmp_path: Path) -> None:
+    """The project's collate leaves a batch out: its samples have rows that say so."""
+    code = DATASET.replace(
+        "        return roost.Data(",
+        "        from torch.utils.data import default_collate\n"
+        "        collate = lambda rows: None if int(rows[0][1]) == 3 else default_collate(rows)\n"
+        "        return roost.Data(collate={'test': collate}, ",
+    )
+    package = changed(digits, tmp_path, dataset=code)
+    folder = evaluate(package, "empty", ranks=2, datasets=["clean"], overrides=["data.test.batch_size=50"])
+    (one,) = evaluations.EvaluationFolder(folder).cells()
+    rows = evaluations.read_rows(one.path)
+    skipped = evaluations.skipped(rows)
+    assert len(rows) == 597 and skipped and {text for _, text in skipped} == {"the batch is empty"}
+    cell = cells.read_cell(one.path)
+    assert cell is not None and cell.batches == [(50, 11), (47, 1)]
+
+
+STREAM = """
+class Stream(torch.utils.data.IterableDataset):
+    def __init__(self, of):
+        self.of = of
+
+    def __iter__(self):
+        return (self.of[number] for number in range(len(self.of)))
+
+"""
+
+
+def test_a_set_without_indices(digits: PackageFolder, tmp_path: Path) -> None:
+    code = DATASET.replace("class Dataset", f"{STREAM}\nclass Dataset")
+    code = code.replace('Digits(x[1200:], y[1200:], "clean")', 'Stream(Digits(x[1200:], y[1200:], ""))')
+    package = changed(digits, tmp_path, dataset=code)
+    folder = evaluate(package, "stream", ranks=2, datasets=["clean"])
+    (one,) = evaluations.EvaluationFolder(folder).cells()
+    assert evaluations.read_rows(one.path).ids == list(range(597))
+
+
+def test_another_request_of_the_same_name_is_refused(
+    digits: PackageFolder, tmp_path: Path, messages: Messages
+) -> None:
+    (tmp_path / "v.yaml").write_text(VARIANTS)
+    requested(digits, "asked", datasets=["clean"])
+    with pytest.raises(Refused) as caught:
+        requested(digits, "asked", datasets=["noisy"], variants=tmp_path / "v.yaml", checkpoints="last")
+    assert caught.value.exit_code == 5
+    messages.check(caught.value)
+    assert requested(digits, "asked", datasets=["clean"]).path.name == "asked"
+    unnamed = requested(digits, None, datasets=["noisy"], checkpoints="last")
+    assert requested(digits, None, datasets=["noisy"], checkpoints="last").path == unnamed.path
+
+
+@pytest.mark.parametrize(
+    ("asked", "error"),
+    [
+        ({"checkpoints": "bst"}, UsageError),
+        ({"checkpoints": "77"}, NotFound),
+        ({"template": "{variant}/{model}"}, UsageError),
+        ({"name": "a/b"}, UsageError),
+        ({"overrides": ["data.tst.batch_size=4"]}, ConfigError),
+        ({"variants": Path("none.yaml")}, NotFound),
+        ({"weights": Path("none.pt")}, UsageError),
+    ],
+    ids=lambda value: (
+        next(iter(value)) + str(next(iter(value.values())))[:9] if isinstance(value, dict) else ""
+    ),
+)
+def test_what_cannot_be_asked(
+    digits: PackageFolder, messages: Messages, asked: dict[str, Any], error: type[RoostError]
+) -> None:
+    before = sorted((digits.path / "evaluations").glob("*"))
+    with pytest.raises(error) as caught:
+        requested(digits, **{"name": "asked-wrong", **asked})
+    messages.check(caught.value)
+    assert sorted((digits.path / "evaluations").glob("*")) == before
+
+
+def test_a_set_that_does_not_exist(digits: PackageFolder, messages: Messages) -> None:
+    with pytest.raises(NotFound) as caught:
+        run_session(digits, requested(digits, "sets", datasets=["claen"]))
+    messages.check(caught.value)
+
+
+def test_two_cells_of_one_folder(digits: PackageFolder, messages: Messages) -> None:
+    with pytest.raises(ConfigError) as caught:
+        run_session(digits, requested(digits, "template", template="{variant}/{checkpoint}"))
+    assert caught.value.setting == "--template"
+    messages.check(caught.value)
+
+
+def test_the_weights_of_a_file(digits: PackageFolder, tmp_path: Path) -> None:
+    import torch
+
+    from roost.worker.results import weight_mean
+
+    path = next(iter(sorted(digits.checkpoints.iterdir())))
+    info, module = weight_mean.read_weights(path)
+    torch.save(dict(module["state"]), tmp_path / "net.pt")
+    folder = evaluate(
+        digits, "file", weights=tmp_path / "net.pt", checkpoints=str(info.id), datasets=["clean"]
+    )
+    one, other = evaluations.EvaluationFolder(folder).cells()
+    assert one.checkpoint == "net.pt" and one.path.parent.name == "net"
+    assert (one.path / "summary.json").exists() and other.summary is not None and one.summary is not None
+    assert one.summary["metrics"]["loss"]["mean"] == other.summary["metrics"]["loss"]["mean"]
+
+
+def test_the_plan_of_a_cell_is_kept(tmp_path: Path) -> None:
+    assert cells.run_lengths([4, 4, 4, 2]) == [(4, 3), (2, 1)]
+    found = EvaluatedSet("test", None, range(14), {}, [4, 4, 4, 2])  # type: ignore[arg-type]
+    assert found.firsts() == [0, 4, 8, 12]
+    other = EvaluatedSet("test", None, range(14), {"a": ["b"] * 14}, [4, 4, 4, 2])  # type: ignore[arg-type]
+    assert found.digest() != other.digest()
+
+
+def test_a_changed_cell_is_refused_not_replaced(digits: PackageFolder) -> None:
+    folder = evaluate(digits, "identity", datasets=["clean"])
+    found = grid.read_grid(folder)
+    assert found is not None
+    place = folder / found.cells[0].folder
+    cell = cells.read_cell(place)
+    assert cell is not None
+    other = msgspec.structs.replace(cell, identity=msgspec.structs.replace(cell.identity, variant="0" * 64))
+    with pytest.raises(Refused, match="other variant"):
+        cells.prepare_cell(place, other)
+    assert json.loads((place / "cell.json").read_text())["identity"]["variant"] == cell.identity.variant

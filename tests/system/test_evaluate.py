@@ -1,0 +1,99 @@
+"""Evaluations by the real program: killed, gone on with, in the queue, and after a training."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from roost.package.package import PackageFolder
+from roost.package.results import evaluations
+from tests.cli.programs import ROOST, roost
+from tests.evaluation.digits import DATASET, RUNNER, digits_package
+from tests.waiting import wait_for
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from soak_evaluation import digests
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs a child subreaper")
+
+VARIANTS = "list: {plain: {}, noisy: {noise: 1}}\n"
+
+
+def test_killed_and_gone_on_with_other_ranks(tmp_path: Path) -> None:
+    """The program, its guard and its supervisor are killed in the middle of the grid, so the ranks, too."""
+    package = digits_package(tmp_path, batch_seconds=0.02)
+    (tmp_path / "v.yaml").write_text(VARIANTS)
+    asked = ["evaluate", package.path, "--variants", tmp_path / "v.yaml", "-CPU", "--checkpoints", "best"]
+    said = roost(*asked, "--name", "whole")
+    assert said.returncode == 0, said.stdout + said.stderr
+    assert "noisy" in said.stdout and "error_rate" in said.stdout
+    whole = tmp_path / "whole"
+    (package.path / evaluations.NAME / "whole").rename(whole)
+    folder = package.path / evaluations.NAME / "cut"
+    for turn, ranks in enumerate((1, 2, 3)):
+        arguments = [*ROOST, *map(str, asked), "--name", "cut", "--devices", str(ranks)]
+        program = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        wait_for(lambda turn=turn: _num_begun(folder) > turn, 60)
+        session = _newest_session(folder)
+        for pid in (program.pid, session["guard_pid"], session["pid"]):  # their workers die with them
+            os.kill(pid, signal.SIGKILL)
+        program.wait()
+        wait_for(lambda: not _is_locked(folder), 30)
+    said = roost(*asked, "--name", "cut", "--devices", "2", "--json")
+    assert said.returncode == 0, said.stderr
+    assert [one["state"] for one in json.loads(said.stdout)["cells"]] == ["finished"] * 4
+    assert digests(folder) == digests(whole)
+    again = roost(*asked, "--name", "cut")
+    assert again.returncode == 0 and "has finished" in again.stderr
+
+
+def _num_begun(folder: Path) -> int:
+    return len(list(folder.rglob("cell.json")))
+
+
+def _newest_session(folder: Path) -> dict[str, int]:
+    newest = max((folder / "sessions").glob("?.json"), key=lambda path: int(path.stem))
+    found: dict[str, int] = wait_for(lambda: _with_pids(newest), 30)
+    return found
+
+
+def _with_pids(path: Path) -> dict[str, int] | None:
+    record = json.loads(path.read_text())
+    return record if "guard_pid" in record and "pid" in record else None
+
+
+def _is_locked(folder: Path) -> bool:
+    from roost.base import safe_read
+
+    return safe_read.is_locked(folder / "lock")
+
+
+def test_after_a_training(tmp_path: Path) -> None:
+    (tmp_path / "Dataset.py").write_text(DATASET)
+    (tmp_path / "Model").mkdir()
+    (tmp_path / "Model" / "Runner.py").write_text(RUNNER)
+    (tmp_path / "v.yaml").write_text(VARIANTS)
+    settings = {
+        "runner": "Model/Runner.py:Runner", "dataset": "Dataset.py:Dataset", "max_steps": 4, "threads": 1,
+        "batch_seconds": 0.0, "data": {"batch_size": 200, "num_workers": 0}, "test_at_end": "none",
+        "optimizers": {"main": {"class": "torch.optim.SGD", "lr": 0.1}}, "checkpoint": {"every": "2"},
+    }  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(settings))
+    command = ["run", "config.json", "--name", "a", "--evaluate", "--variants", "v.yaml"]
+    said = roost(*command, "-CPU", "--devices", "2", cwd=tmp_path)
+    assert said.returncode == 0, said.stdout + said.stderr
+    found = evaluations.EvaluationFolder(tmp_path / "runs" / "a" / "evaluations" / "1")
+    assert found.is_finished and len(found.cells()) == 4
+    package = PackageFolder.open(tmp_path / "runs" / "a")
+    assert package.state == "succeeded"
+    shutil.rmtree(found.path)
+    said = roost("evaluate", "runs/a", "-CPU", "--datasets", "nope", cwd=tmp_path)
+    assert said.returncode == 3 and "there is no such set" in said.stdout + said.stderr
