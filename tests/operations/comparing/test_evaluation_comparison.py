@@ -14,7 +14,6 @@ from click.testing import CliRunner
 from roost.base.errors import NotFound, UsageError
 from roost.cli.commands import compare as compare_command
 from roost.operations.comparing.evaluation_comparison import compare_evaluations
-from roost.operations.evaluating.evaluation_report import write_report
 from roost.operations.evaluating.named_evaluations import find_cells
 from tests.evaluation.made_evaluation import make_cell, make_evaluation
 
@@ -115,23 +114,6 @@ def test_groups_of_equal_samples_are_shown_on_request(tmp_path: Path) -> None:
     a, b = (cell(tmp_path / name, rows({1: 0.5, 2: 0.1})) for name in "ab")
     assert "no difference" in run(a, b).output and "by speaker" not in run(a, b).output
     assert "wer by speaker" in run(a, b, "--all").output
-
-
-def test_packages_and_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    package = tmp_path / "runs" / "one"
-    first = make_evaluation(package)
-    (package / "request.json").write_text("{}")
-    assert find_cells("one").path.samefile(first) and find_cells("one/beams").path.samefile(first)
-    found = find_cells(str(package / "beams"))
-    assert (found.path, len(found.cells), found.unfinished) == (first, 4, 1)
-    assert find_cells(first / CELL).cells[0].path == first / CELL
-    assert [path.name for path in write_report("one/beams")] == ["report.md", "report.html"]
-    make_evaluation(package, "second")
-    with pytest.raises(UsageError, match="2 evaluations"):
-        find_cells("one")
-    with pytest.raises(NotFound):
-        find_cells("one/third")
 
 
 def test_what_cannot_be_compared_is_one_clear_error(tmp_path: Path) -> None:

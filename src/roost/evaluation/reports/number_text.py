@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Any
-
-import msgspec
 
 MAX_CHARACTERS = 600
 """Of one value of a case."""
@@ -27,25 +26,24 @@ def number_text(value: float | int | None) -> str:
 
 
 def value_text(value: Any) -> str:
-    """Returns a value of a row as one text, cut after `MAX_CHARACTERS`; fractions with four significant
-    digits."""
+    """Returns a value of a row as one text, cut after `MAX_CHARACTERS`."""
     if isinstance(value, bool | int | float) or value is None:
         return number_text(value)
     if not isinstance(value, str):
-        value = _short(value.tolist() if hasattr(value, "tolist") else value)
-        value = msgspec.json.encode(value).decode()
+        value = _rounded(value.tolist() if hasattr(value, "tolist") else value)
+        value = json.dumps(value, ensure_ascii=False)
     if len(value) <= MAX_CHARACTERS:
         return str(value)
     return f"{value[:MAX_CHARACTERS]}… ({len(value):,} characters)"
 
 
-def _short(value: Any) -> Any:
-    """Returns a plain value with its fractions as `number_text` writes them: all 17 digits hide the value."""
-    if isinstance(value, float):
-        return float(f"{value:.4g}") if abs(value) < 1e6 else value
-    if isinstance(value, list | tuple):
-        return [_short(one) for one in value]
-    return {name: _short(one) for name, one in value.items()} if isinstance(value, dict) else value
+def _rounded(value: Any) -> Any:
+    """Returns plain data with four significant digits of each number."""
+    if isinstance(value, float) and math.isfinite(value):
+        return float(f"{value:.4g}")
+    if isinstance(value, list):
+        return [_rounded(one) for one in value]
+    return {name: _rounded(one) for name, one in value.items()} if isinstance(value, dict) else value
 
 
 def interval_text(interval: Any) -> str:
