@@ -127,6 +127,7 @@ def test_a_finished_cell_is_found_again(digits: PackageFolder) -> None:
     folder = requested(digits, "again", checkpoints="last", datasets=["noisy"])
     printed = run_session(digits, folder)
     assert "1 of 1 cells are found again in first" in printed
+    assert f"report: {folder.path}/report.html" in printed
     found = grid.read_grid(folder.path)
     assert found is not None
     source = str(found.cells[0].found_in)
