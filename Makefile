@@ -28,7 +28,9 @@ demo: .venv/.demo
 
 # Three processes, more than CI has cores, for many tests wait; a file of tests in one of them. They must agree
 # on the tests, and some names come out of sets. Models are tiny: more threads would only wait for each other.
-test: lint types
+# Before that, while one core checks types, the other writes the bytecode of the tests, else each process would.
+test: lint
+	$(BIN)/python -m pytest --collect-only -qq >/dev/null 2>&1 & $(MAKE) types; status=$$?; wait; exit $$status
 	OMP_NUM_THREADS=1 PYTHONHASHSEED=0 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder \
 	  --ignore tests/system
 

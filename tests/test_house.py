@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import gc
+import json
 import re
 import subprocess
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -74,15 +76,32 @@ def parsed(file: Path) -> ast.Module:
     return ast.parse(file.read_text(), str(file))
 
 
+@cache
+def nodes(file: Path) -> tuple[ast.AST, ...]:
+    """Every node of a file. A walk takes longer than what most rules do at a node."""
+    return tuple(ast.walk(parsed(file)))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forgotten() -> Iterator[None]:
+    """The tests after these have no million nodes for each of their garbage collections to visit; and while
+    these read, none is garbage."""
+    gc.disable()
+    yield
+    gc.enable()
+    nodes.cache_clear()
+    parsed.cache_clear()
+
+
 # --- floors -----------------------------------------------------------------------------------------------
 
 
-def imports(tree: ast.Module, package: str) -> Iterator[tuple[int, str]]:
-    """(line, dotted name) of each import anywhere in a file, those in functions and by literal name included.
+def imports(tree: Iterable[ast.AST], package: str) -> Iterator[tuple[int, str]]:
+    """(line, dotted name) of each import among nodes, by literal name included.
 
     ``from roost.base import errors`` gives ``roost.base.errors``, relative names are made absolute.
     """
-    for node in ast.walk(tree):
+    for node in tree:
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -110,7 +129,7 @@ def package_of(file: Path) -> str:
     return ".".join(["roost", *file.relative_to(SOURCE).parent.parts])
 
 
-def floor_errors(tree: ast.Module, where: str, folder: str, package: str) -> list[str]:
+def floor_errors(tree: Iterable[ast.AST], where: str, folder: str, package: str) -> list[str]:
     """What a file in ``folder`` imports though the house forbids it."""
     errors = []
     for line, name in imports(tree, package):
@@ -142,7 +161,7 @@ def test_imports_go_down_the_floors() -> None:
     for file in sources():
         if file.parent != SOURCE:  # roost/__init__.py gives names of all floors, lazily
             folder = file.relative_to(SOURCE).parts[0]
-            errors += floor_errors(parsed(file), name_of(file), folder, package_of(file))
+            errors += floor_errors(nodes(file), name_of(file), folder, package_of(file))
     assert not errors, "\n".join(errors)
 
 
@@ -165,7 +184,7 @@ def test_imports_go_down_the_floors() -> None:
     ],
 )
 def test_the_floor_rule_sees(folder: str, code: str, wrong: bool) -> None:
-    assert bool(floor_errors(ast.parse(code), "x.py", folder, f"roost.{folder}")) == wrong
+    assert bool(floor_errors(ast.walk(ast.parse(code)), "x.py", folder, f"roost.{folder}")) == wrong
 
 
 def test_importing_these_floors_never_imports_torch() -> None:
@@ -196,7 +215,7 @@ def test_starts_with_the_standard_library_alone(file: str) -> None:
     while waiting:
         current = waiting.pop()
         seen.add(current)
-        for line, name in imports(parsed(current), package_of(current)):
+        for line, name in imports(nodes(current), package_of(current)):
             parts = name.split(".")
             if parts[0] == "roost":
                 found = next((path for n in (2, 3, 4, 5) if (path := _file(parts[:n])).is_file()), None)
@@ -207,10 +226,41 @@ def test_starts_with_the_standard_library_alone(file: str) -> None:
             elif parts[0] not in sys.stdlib_module_names:
                 errors.append(f"{name_of(current)}:{line}: imports {name}, which is not the standard library")
     assert not errors, "\n".join(errors)
-    module = "roost." + file.removesuffix(".py").replace("/", ".")
-    program = f"import sys; sys.path.insert(0, {str(SOURCE.parent)!r}); import {module}"
-    done = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    assert failures_alone()[module_of(file)] == ""
+
+
+def module_of(file: str) -> str:
+    return "roost." + file.removesuffix(".py").replace("/", ".")
+
+
+STARTS_ALONE = """
+import importlib, json, os, sys, tempfile, traceback
+sys.path.insert(0, sys.argv[1])
+failures = {}
+for module in sys.argv[2:]:
+    with tempfile.TemporaryFile("w+") as said:
+        if not (child := os.fork()):
+            try:
+                importlib.import_module(module)
+            except BaseException:
+                traceback.print_exc(file=said)
+                said.flush()
+            os._exit(0)
+        status = os.waitpid(child, 0)[1]
+        said.seek(0)
+        failures[module] = said.read() or (f"wait status {status}" if status else "")
+print(json.dumps(failures))
+"""
+"""Imports each module in a process of its own, where no other has been imported."""
+
+
+@cache
+def failures_alone() -> dict[str, str]:
+    """How each module that should start with the standard library alone fails there; empty if it does not."""
+    modules = [module_of(name_of(file)) for file in _commented(STANDARD_LIBRARY_ONLY)]
+    command = [sys.executable, "-I", "-S", "-c", STARTS_ALONE, str(SOURCE.parent), *modules]
+    found: dict[str, str] = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
+    return found
 
 
 def _file(parts: list[str]) -> Path:
@@ -223,7 +273,7 @@ def test_what_the_guard_imports_is_declared() -> None:
     while waiting:
         current = waiting.pop()
         seen.add(current)
-        for _, name in imports(parsed(current), package_of(current)):
+        for _, name in imports(nodes(current), package_of(current)):
             parts = name.split(".")
             found = next((path for n in (2, 3, 4, 5) if (path := _file(parts[:n])).is_file()), None)
             if parts[0] == "roost" and found is not None and found not in seen:
@@ -242,7 +292,7 @@ def runtime_imports(node: ast.AST, package: str) -> Iterator[str]:
         if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
             continue
         if isinstance(child, (ast.Import, ast.ImportFrom)):
-            yield from (name for _, name in imports(ast.Module([child], []), package))
+            yield from (name for _, name in imports([child], package))
         else:
             yield from runtime_imports(child, package)
 
@@ -250,6 +300,7 @@ def runtime_imports(node: ast.AST, package: str) -> Iterator[str]:
 def circles(edges: dict[str, set[str]]) -> list[str]:
     """Every edge that lies on a circle, as ``a -> b``."""
 
+    @cache
     def reached(start: str) -> set[str]:
         found, waiting = set(), [start]
         while waiting:
@@ -308,7 +359,7 @@ def test_each_folder_names_its_files(folder: str) -> None:
 def test_no_public_class_name_has_two_meanings() -> None:
     homes = defaultdict(set)
     for file in sources():
-        for node in ast.walk(parsed(file)):
+        for node in nodes(file):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 homes[node.name].add(name_of(file))
     assert {name: sorted(files) for name, files in homes.items() if len(files) > 1} == {}
@@ -352,7 +403,7 @@ def test_docstrings_name_their_subject() -> None:
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     found = []
     for file in sources():
-        for node in ast.walk(parsed(file)):
+        for node in nodes(file):
             if (
                 isinstance(node, kinds)
                 and len(doc := ast.get_docstring(node) or "") < 60
@@ -396,7 +447,7 @@ def test_one_folder_asks_about_devices() -> None:
         f"{name_of(file)}:{node.lineno}: {what}"
         for file in sources()
         if name_of(file.parent) != DEVICE_ROOM and name_of(file) not in NAMES_A_DEVICE
-        for node in ast.walk(parsed(file))
+        for node in nodes(file)
         if isinstance(node, ast.expr | ast.MatchValue) and (what := named_device(node))
     ]
     assert not errors, f"ask roost.{DEVICE_ROOM.replace('/', '.')}:\n" + "\n".join(errors)
@@ -404,7 +455,7 @@ def test_one_folder_asks_about_devices() -> None:
 
 def test_a_module_that_may_name_a_device_does() -> None:
     for file in NAMES_A_DEVICE:
-        assert any(map(named_device, ast.walk(parsed(SOURCE / file)))), f"{file} names none: delete its entry"
+        assert any(map(named_device, nodes(SOURCE / file))), f"{file} names none: delete its entry"
 
 
 @pytest.mark.parametrize(
@@ -472,7 +523,7 @@ def _opens_for_writing(node: ast.Call, name: str) -> bool:
 
 
 def _writes_of(file: Path) -> list[str]:
-    calls = (node for node in ast.walk(parsed(file)) if isinstance(node, ast.Call))
+    calls = (node for node in nodes(file) if isinstance(node, ast.Call))
     return [f"{name_of(file)}:{node.lineno}: {what}" for node in calls if (what := bare_write(node))]
 
 
@@ -559,12 +610,10 @@ def _is_false(value: ast.expr | None) -> bool:
 def test_nothing_runs_code_that_came_as_data() -> None:
     errors = []
     for file in [*sorted(SOURCE.rglob("*.py")), *sorted((REPOSITORY / "bench").rglob("*.py"))]:
-        for node in ast.walk(parsed(file)):
+        may_unpickle, may_pickle = name_of(file) in MAY_UNPICKLE, name_of(file.parent) in MAY_PICKLE
+        for node in nodes(file):
             what = danger(node)
-            is_allowed = name_of(file) in MAY_UNPICKLE or (
-                what in PICKLES and name_of(file.parent) in MAY_PICKLE
-            )
-            if what and not is_allowed:
+            if what and not (may_unpickle or (may_pickle and what in PICKLES)):
                 errors.append(f"{name_of(file)}:{getattr(node, 'lineno', 0)}: {what}")
     assert not errors, "\n".join(errors)
 

@@ -73,6 +73,23 @@ def test_importing_roost_imports_no_client() -> None:
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
+def test_importing_the_client_and_the_view_model_imports_no_operation() -> None:
+    """A full-screen client shows its first data only then: the queue, the scheduler and the readers of
+    packages take longer than all that it needs."""
+    code = (
+        "import sys, roost.api.client, roost.operations.live_lab.lab_state as _, roost.tui.connection\n"
+        "print(*sorted(name for name in sys.modules if name.startswith('roost.')), 'sqlite3' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    *modules, has_database = done.stdout.split()
+    slow = (
+        "roost.lab.scheduling", "roost.lab.executors", "roost.supervisor.processes", "roost.package.package",
+        "roost.config", "roost.operations.reading.", "roost.devices.inventory",
+    )  # fmt: skip
+    assert [name for name in modules if name.startswith(slow)] == []
+    assert has_database == "False"
+
+
 def test_the_socket_of_this_user_or_a_url_and_its_token(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:

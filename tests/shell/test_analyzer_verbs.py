@@ -15,6 +15,7 @@ from roost.shell.lab_connection import LabConnection
 from roost.shell.verb_runner import VerbRunner
 from tests.project.trained import trained
 from tests.serve.servers import Server
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -78,6 +79,23 @@ def test_ctrl_c_interrupts_the_script_and_not_the_analyzer(runner: VerbRunner, s
     assert re.fullmatch(r"analysis \d+: interrupted after .*", last), seen
     (scripts / "after.py").write_text("def experience(self):\n    print('alive')\n")
     assert "alive\n" in shown(runner, "runExp after")
+
+
+def test_ctrl_c_ends_ones_own_script_and_no_other(
+    connection: LabConnection, runner: VerbRunner, scripts: Path
+) -> None:
+    (scripts / "forever.py").write_text(FOREVER)
+    (scripts / "after.py").write_text("def experience(self):\n    print('alive')\n")
+    other = VerbRunner(connection, runner.watched, follows=False)
+    analysis = int(shown(other, "runExp forever").split()[2])
+    wait_for(lambda: "begins" in shown(other, "showAN").splitlines()[-1], 60)
+    pieces = runner.run("runExp after")
+    assert next(pieces) == f"waiting for analysis {analysis} (forever) in {runner.watched} to end ...\n"
+    said = pieces.throw(KeyboardInterrupt()) + "".join(pieces)
+    assert re.fullmatch(r"analysis \d+: stopped\n", said), said
+    calls = {row.analysis: row for row in connection.list_calls(str(runner.watched))}
+    assert calls[analysis].state == "running", "it is another person's"
+    assert f"analysis {analysis} is interrupted" in shown(other, "interrupt")
 
 
 def test_without_following_a_script_is_interrupted_by_its_verb(
@@ -151,16 +169,33 @@ def test_an_analyzer_that_ends_ends_the_following(
 ) -> None:
     (scripts / "forever.py").write_text(FOREVER)
     (package,) = (path.parent for path in scripts.parent.rglob("args.json"))
+    code = package / "Model" / "Runner.py"
+    hold = package / "hold"
+    hold.touch()
+    wait = f"import os, time\nwhile os.path.exists({str(hold)!r}): time.sleep(0.01)\n"
+    code.write_text(wait + code.read_text())
     own = VerbRunner(connection)
     label = shown(own, f"analyze -r '{package}' -CPU").splitlines()[-1].split()[0]
     pieces = own.run(f"runExp {label} forever")
-    seen = ""
+    seen = next(pieces)
+    while seen.startswith(f"{label} has not started yet"):
+        seen = next(pieces)
+    assert seen == f"waiting for {label} to load {package.name} ...\n"
+    hold.unlink()
     while "begins" not in seen:
         seen += next(pieces)
+    own.watched = label
     shown(own, f"kill {label}")
+    assert own.watched is None
     seen += "".join(pieces)
     assert re.search(rf"{label} has stopped|analysis \d+: (crashed|stopped)", seen.splitlines()[-1]), seen
     with pytest.raises(Refused):
         shown(own, f"runExp {label} forever")
+    with pytest.raises(Refused, match="runs no more scripts"):
+        shown(own, f"watch {label}")
     own.watched = label
     assert shown(own, "withdraw") == f"{label} is no longer watched, and had ended\n"
+    own.watched = label
+    with pytest.raises(Refused):
+        shown(own, "runExp forever")
+    assert own.watched is None, "another person has ended it"

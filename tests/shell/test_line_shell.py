@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import signal
 import stat
 import subprocess
 import sys
+import termios
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -200,10 +203,25 @@ def test_leaving_a_local_shell_asks_and_ends_its_tasks(own: Lab, terminals: list
     assert own.one(task.id).state in ENDED and own.one(other).state == "running"
 
 
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])
+def test_a_signal_leaves_the_terminal_as_it_was(
+    number: signal.Signals, own: Lab, terminals: list[Terminal]
+) -> None:
+    shell = open_shell(terminals, "local")
+    before = termios.tcgetattr(shell.fd)
+    shell.wait_for("local>")
+    wait_for(lambda: not termios.tcgetattr(shell.fd)[3] & termios.ECHO)
+    shell.process.send_signal(number)
+    assert shell.process.wait(60) == 128 + number
+    assert termios.tcgetattr(shell.fd) == before
+
+
 def test_tasks_of_piped_lines_end_with_them(own: Lab) -> None:
     said = piped("new -d p\nrun -c p/root_config.json -CPU\n", "local")
     assert said.returncode == 0, said.stderr
     (task,) = own.tasks()
+    command = json.loads((Path(task.package) / "request.json").read_text())["command"]
+    assert command == ["run", "-c", "p/root_config.json", "-CPU"], "the line, and no request to a server"
     assert task.state in ENDED and f"{task.label}: asked to save and end" in said.stderr
     waited = piped("run -c p/root_config.json -CPU\nlogs T_2 -f\n", "local")
     assert waited.returncode == 0 and own.tasks()[-1].state == "succeeded", waited.stderr

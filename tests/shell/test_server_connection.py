@@ -35,8 +35,9 @@ def test_without_a_server_its_start_is_named(
     with pytest.raises(NotFound, match="`roost server --detach`") as error:
         server_connection.connect()
     messages.check(error.value)
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFound, match="`roost server --detach`") as error:
         server_connection.connect(port=1)
+    messages.check(error.value)
 
 
 def test_the_name_of_a_host_is_explained(messages: Messages) -> None:

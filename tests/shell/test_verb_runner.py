@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import time
 from pathlib import Path
 
 import msgspec
@@ -15,6 +16,7 @@ from roost.lab.queue.task import Task
 from roost.operations import lab
 from roost.package import labels
 from roost.package.package import PackageFolder
+from roost.shell import local_connection
 from roost.shell.lab_connection import LabConnection
 from roost.shell.verb_runner import _VERBS, VerbRunner
 from roost.shell.verbs import VERBS, parse
@@ -99,6 +101,9 @@ def test_a_task_is_held_released_ranked_and_ended(runner: VerbRunner, server: Se
     id = server.lab.submit("sleep 600", priority=0)
     label = label_of(server, id)
     server.lab.wait_for(id, "running")
+    later = label_of(server, server.lab.submit("true", begin=time.time() + 7200.0))
+    assert next(runner.run(f"logs {later} -f")).startswith(f"{later} has not started yet: ")
+    shown(runner, f"kill {later}")
     for line in (f"hold {label}", f"release {id}", f"priority {label} 7"):
         assert shown(runner, line).startswith(f"{label}: ")
     assert server.lab.one(id).priority == 7
@@ -150,6 +155,12 @@ def test_cards_are_chosen_by_numbers_with_blanks(runner: VerbRunner) -> None:
     for line in ("changeDevices -d 7", "changeDevices -d -1"):
         with pytest.raises(UsageError):
             shown(runner, line)
+
+
+def test_without_cards_the_cpu_alone_may_be_chosen(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROOST_DEVICES", "cpu")
+    said = shown(VerbRunner(local_connection.connect()), "changeDevices -d -1")
+    assert said.splitlines()[-2:] == ["no GPUs", "-1 is the CPU, which tasks may always use"]
 
 
 def test_memory_is_divided_among_cards(runner: VerbRunner, server: Server, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,12 +15,13 @@ from typing import Any
 import pytest
 
 from roost.analysis import analysis_folder
+from roost.analysis.analyzers import analyzer_folder
 from roost.base.errors import CheckpointError, ContractError, NotFound, Refused, UsageError
 from roost.devices.resource_request import TaskOptions
 from roost.lab.queue.task import Task
 from roost.operations.analyzers import script_call
+from roost.operations.analyzers.call_results import ScriptCall
 from roost.operations.analyzers.call_stream import follow_call
-from roost.operations.analyzers.script_call import ScriptCall
 from roost.operations.analyzers.start_analyzer import AnalyzerRequest, start_analyzer
 from roost.operations.queue import task_control
 from roost.package.package import PackageFolder
@@ -112,7 +114,9 @@ def test_edits_are_seen_at_each_call(lab: AnalyzerLab, task: Task) -> None:
     assert again.recorded.pid == ended.recorded.pid, "the package is loaded once"
     with lab.here():
         rows = script_call.list_calls(task.label)
+        latest = script_call.list_calls(task.label, since=call.analysis)
     assert [row.state for row in rows] == ["succeeded"] * 2 and rows[-1].analysis == call.analysis
+    assert latest == rows[-1:]
 
 
 def test_an_error_and_an_exit_end_the_script_only(lab: AnalyzerLab, task: Task) -> None:
@@ -141,6 +145,45 @@ def test_a_script_that_never_returns_is_interrupted(lab: AnalyzerLab, task: Task
     assert lab.one(task.id).state == "running"
     with lab.here():
         assert script_call.interrupt_script(task.id).analysis is None, "nothing runs"
+
+
+def test_an_interrupt_names_its_call(lab: AnalyzerLab, task: Task) -> None:
+    lab.write("forever", FOREVER)
+    lab.write("look", STEP)
+    ended = lab.call(task, "look")
+    lab.follow(ended)
+    runs, waits = lab.call(task, "forever"), lab.call(task, "look")
+    wait_for(lambda: analysis_folder.read(Path(runs.folder)).state == "running", 60)
+    with lab.here():
+        for other in (ended.analysis, 9999):
+            assert script_call.interrupt_script(task.id, other).analysis is None
+        listed = script_call.list_calls(task.id, since=waits.analysis)
+        assert [row.analysis for row in listed] == [runs.analysis, waits.analysis], "what runs is listed"
+        assert script_call.interrupt_script(task.id, waits.analysis).analysis == waits.analysis
+        assert analysis_folder.read(Path(runs.folder)).state == "running", "it is another person's"
+        assert script_call.interrupt_script(task.id, runs.analysis).analysis == runs.analysis
+    for call in (runs, waits):
+        assert lab.follow(call)[1].recorded.reason == "interrupted"
+
+
+def test_a_call_that_was_removed_is_not_waited_for(lab: AnalyzerLab, task: Task) -> None:
+    lab.write("forever", FOREVER)
+    runs, removed, gone = (lab.call(task, "forever") for _ in range(3))
+    wait_for(lambda: analysis_folder.read(Path(runs.folder)).state == "running", 60)
+    inbox = analyzer_folder.inbox(task.folder)
+    for call in inbox.waiting():
+        if call.analysis in (removed.analysis, gone.analysis):
+            inbox.withdraw(call)
+    shutil.rmtree(gone.folder)
+    for call in (removed, gone):
+        _, ended = lab.follow(call)
+        assert (ended.state, ended.error) == ("crashed", "the call was removed")
+    with lab.here():
+        waits = lab.call(task, "forever")
+        notes = (piece for piece in follow_call(waits) if isinstance(piece, str))
+        assert next(notes) == f"waiting for analysis {runs.analysis} in {task.label} to end ..."
+        script_call.interrupt_script(task.id, waits.analysis)
+        script_call.interrupt_script(task.id, runs.analysis)
 
 
 def test_scripts_elsewhere_are_refused(
@@ -314,6 +357,26 @@ def test_a_package_without_checkpoints(lab: AnalyzerLab, tmp_path: Path, message
     assert ended.state == "succeeded" and value is None
     with lab.here():
         task_control.request_stop(untrained.id)
+
+
+def test_a_package_that_is_moved(lab: AnalyzerLab) -> None:
+    moved, away = lab.project / "runs" / "moved", lab.project / "runs" / "away"
+    shutil.copytree(lab.package.path, moved, ignore=shutil.ignore_patterns("analyzers", "analysis"))
+    lab.write("look", STEP)
+    own = lab.analyzer(package=moved)
+    assert lab.run(own, "look")[1].state == "succeeded"
+    wait_for(lambda: not analyzer_folder.inbox(own.folder).begun())
+    moved.rename(away)
+    with pytest.raises(NotFound, match=f"roost stop {own.label}"):
+        lab.call(own, "look")
+    assert lab.one(own.id).state == "running"
+    away.rename(moved)
+    assert lab.run(own, "look")[1].state == "succeeded"
+    moved.rename(away)
+    with lab.here():
+        task_control.request_stop(own.label)
+    ended = lab.wait_for(own.id, timeout_seconds=60)
+    assert ended.state == "failed" and "its package was removed" in ended.reason
 
 
 def test_twenty_at_once(lab: AnalyzerLab) -> None:

@@ -5,22 +5,22 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from tmux_terminal import ROOST, ScreenTerminal, TmuxTerminal
-
-from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.needs_program("tmux"), pytest.mark.timeout(600)]
 _COLOUR = re.compile(r"\x1b\[[0-9;]*(?:3[0-8]|4[0-8]|9[0-7])(?:;[0-9;]*)?m")
 
 
 class Served:
-    """A server with a lab of its own."""
+    """A lab, and its server."""
 
     def __init__(self, folder: Path) -> None:
         self.environment = {
@@ -48,13 +48,32 @@ class Served:
         return int(found[1])
 
 
+@contextmanager
+def serve(folder: Path) -> Iterator[Served]:
+    found = Served(folder)
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    found.roost("server", "--detach", "--port", str(port))
+    try:
+        yield found
+    finally:
+        found.roost("server", "stop")
+        found.roost("lab", "stop")
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """One lab for all tests: a server takes longer than a client."""
+    with serve(tmp_path_factory.mktemp("served")) as found:
+        found.roost("submit", "--name", "sleeps", "--", "sleep", "600")
+        yield found
+
+
 @pytest.fixture
-def served(tmp_path: Path) -> Iterator[Served]:
-    found = Served(tmp_path)
-    found.roost("server", "--detach", "--port", str(20_000 + os.getpid() % 20_000))
-    yield found
-    found.roost("server", "stop")
-    found.roost("lab", "stop")
+def served_alone(tmp_path: Path) -> Iterator[Served]:
+    """A lab whose tasks and server are those of the test."""
+    with serve(tmp_path) as found:
+        yield found
 
 
 Open = Callable[..., TmuxTerminal]
@@ -87,73 +106,80 @@ def _verb(client: TmuxTerminal, line: str) -> None:
     client.keys("Enter")
 
 
-@pytest.mark.soak  # it has failed on a busy machine, at the wait after a resize
-def test_a_day_of_work(served: Served, terminal: Open) -> None:
-    served.roost("new", "digits", "--template", "digits")
-    client = terminal(served.environment, f"{ROOST} client")
+def test_a_day_of_work(served_alone: Served, terminal: Open) -> None:
+    served = served_alone
+    environment = {**served.environment, "EDITOR": "sed -i s/first/second/"}
+    client = terminal(environment, f"{ROOST} client")
+    served.roost("new", "line", "--template", "clean")
     client.wait_for_text("live")
     for pane in ("F2 Server output", "F3 Analyzer output", "F4 Tasks", "F5 Devices", "Curves"[:4]):
         assert pane in client.screen()
 
-    # run
-    _verb(client, "run -c digits/config.yaml max_epochs=2 -CPU")
+    # run, and an analyzer beside it: both import torch, which takes longest
+    _verb(client, "run -c line/config.yaml max_epochs=2 -CPU")
     client.wait_for_text("T_1")
-    client.wait_for_text("✓")
-    client.wait_for_text("valid/")
+    package = next((served.folder / "line" / "runs").iterdir())
+    script = served.folder / "line" / "AnalyzeScripts" / "count.py"
+    script.write_text("def experience(self):\n    print('first', 6 * 7)\n")
+    _verb(client, f"analyze -r {package} -c -2 -CPU")
+    client.wait_for_text("A_2")
 
     # watch, runExp twice with an edit between
-    package = next((served.folder / "digits" / "runs").iterdir())
-    script = served.folder / "digits" / "AnalyzeScripts" / "count.py"
-    script.write_text("def experience(self):\n    print('first', 6 * 7)\n")
-    _verb(client, f"analyze -r {package} -CPU")
-    client.wait_for_text("A_2")
     _verb(client, "watch A_2")
     client.wait_for_text("F3 Analyzer output · A_2")
     _verb(client, "runExp count")
     client.wait_for_text("first 42")
-    script.write_text("def experience(self):\n    print('second', 7 * 7)\n")
+    client.keys("F3", "e")
+    client.wait_for_text("runExp A_2 count runs it as it is now")
     _verb(client, "runExp count")
-    client.wait_for_text("second 49")
+    client.wait_for_text("second 42")
 
     # withdraw: the analyzer goes on; runExp without one shows its failure in the server's output
     _verb(client, "withdraw")
-    client.wait_until_gone("second 49")
+    client.wait_until_gone("second 42")
     _verb(client, "runExp count")
     client.wait_for_text("no analyzer is watched; fix")
+    client.wait_for_text("✓")
+    client.wait_for_text("valid/")
 
     # resize
+    client.keys("F4")
     for columns, rows in ((80, 24), (200, 60), (120, 40)):
         client.resize(columns, rows)
-        wait_for(lambda rows=rows: len(client.screen().rstrip("\n").split("\n")) == rows, 90)
-        client.wait_for_text("F4 Tasks")
+        client.wait_for(lambda screen, rows=rows: _fills(screen, rows), f"{rows} rows")
 
     # the server is killed, and restarted meanwhile
     os.kill(served.pid(), signal.SIGKILL)
     client.wait_for_text("reconnecting")
     client.wait_for_text("● live")
     _verb(client, "watch A_2")
-    client.wait_for_text("second 49")
+    client.wait_for_text("second 42")
 
     # del
+    assert "■" not in client.screen()
     _verb(client, "del A_2")
     client.wait_for_text("■")
     client.keys("C-q")
     client.require_restored()
 
 
+def _fills(screen: str, rows: int) -> bool:
+    """Whether all views are drawn, from the first line to the last, which has the keys."""
+    lines = screen.rstrip("\n").split("\n")
+    return len(lines) == rows and "F4 Tasks" in screen and lines[-1].startswith(" F1 command")
+
+
 @pytest.mark.parametrize("size", [(80, 24), (200, 60)], ids=["80x24", "200x60"])
 def test_keys_at_other_sizes(served: Served, terminal: Open, size: tuple[int, int]) -> None:
-    served.roost(
-        "submit",
-        "--name",
-        "counts",
-        "--",
-        "sh",
-        "-c",
-        "for i in $(seq 600); do echo number $i; sleep 0.1; done",
-    )
+    name = f"counts-{size[0]}"
+    count = "for i in $(seq 600); do echo number $i; sleep 0.1; done"
+    served.roost("submit", "--name", name, "--", "sh", "-c", count)
     client = terminal(served.environment, f"{ROOST} client", size)
-    client.wait_for_text("counts")
+    client.wait_for_text(name)
+    client.keys("/")
+    client.type(name)
+    client.keys("Enter")
+    client.wait_until_gone("sleeps")
     client.keys("l")
     client.wait_for_text("number 3")
     client.keys("w")
@@ -168,18 +194,20 @@ def test_keys_at_other_sizes(served: Served, terminal: Open, size: tuple[int, in
     client.wait_for_text("Keys")
     client.keys("Escape")
     client.wait_until_gone("Keys")
+    client.keys("/")
+    client.type(name)
+    client.keys("Enter")
+    client.wait_until_gone("sleeps")
     client.keys("x")
-    client.wait_for_text("save and stop C_1 counts? y or n")
+    client.wait_for_text(f"{name}? y or n")
     client.keys("y")
     client.wait_for_text("■")
     client.keys("q")
     client.require_restored()
 
 
-@pytest.mark.soak  # as above, at the wait after Esc
 @pytest.mark.needs_program("screen")
 def test_in_gnu_screen(served: Served, tmp_path: Path) -> None:
-    served.roost("submit", "--name", "sleeps", "--", "sleep", "60")
     client = ScreenTerminal(tmp_path, f"{ROOST} client; echo left with $?; sleep 60", served.environment)
     try:
         screen = client.wait_for_text("sleeps")
@@ -187,8 +215,8 @@ def test_in_gnu_screen(served: Served, tmp_path: Path) -> None:
         client.type("?")
         client.wait_for_text("Keys")
         client.type("\x1b")
-        # What screen has written of itself may be a part: Esc and q in one read would be Alt-q.
-        wait_for(lambda: "Keys" not in (seen := client.screen()) and "F1 command" in seen, 90)
+        # A hardcopy may be read while it is written; Esc and q in one read would be Alt-q.
+        client.wait_for(lambda screen: "Keys" not in screen and "F1 command" in screen, "no help")
         client.type("q")
         client.wait_for_text("left with 0")
     finally:
@@ -221,7 +249,6 @@ def test_ctrl_z_and_fg(served: Served, terminal: Open) -> None:
 
 
 def test_without_colours_and_in_ascii(served: Served, terminal: Open) -> None:
-    served.roost("submit", "--name", "sleeps", "--", "sleep", "60")
     client = terminal({**served.environment, "NO_COLOR": "1"}, f"{ROOST} client")
     client.wait_for_text("sleeps")
     assert not _COLOUR.search(client.screen(with_colours=True))

@@ -6,7 +6,7 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from tests.waiting import wait_for
@@ -60,20 +60,17 @@ class TmuxTerminal:
         """What is visible."""
         return self._run("capture-pane", "-p", *(["-e"] if with_colours else []))
 
-    def wait_for_text(self, text: str, timeout_seconds: float = _SECONDS) -> str:
+    def wait_for_text(self, text: str) -> str:
         """Waits until a text is visible, and gives the screen."""
-        try:
-            wait_for(lambda: text in self.screen(), timeout_seconds)
-        except TimeoutError:
-            raise AssertionError(f"{text!r} is not on the screen:\n{self.screen()}") from None
-        return self.screen()
+        return _wait_for_screen(self.screen, lambda screen: text in screen, repr(text))
 
     def wait_until_gone(self, text: str) -> None:
         """Waits until a text is no longer visible."""
-        try:
-            wait_for(lambda: text not in self.screen(), _SECONDS)
-        except TimeoutError:
-            raise AssertionError(f"{text!r} is still on the screen:\n{self.screen()}") from None
+        _wait_for_screen(self.screen, lambda screen: text not in screen, f"no {text!r}")
+
+    def wait_for(self, condition: Callable[[str], bool], what: str) -> str:
+        """Waits until a condition holds for the screen, and gives it."""
+        return _wait_for_screen(self.screen, condition, what)
 
     def resize(self, columns: int, rows: int) -> None:
         """Gives the terminal another size."""
@@ -144,14 +141,28 @@ class ScreenTerminal:
 
     def wait_for_text(self, text: str) -> str:
         """Waits until a text is visible, and gives the screen."""
-        try:
-            wait_for(lambda: text in self.screen(), _SECONDS)
-        except TimeoutError:
-            raise AssertionError(f"{text!r} is not on the screen:\n{self.screen()}") from None
-        return self.screen()
+        return _wait_for_screen(self.screen, lambda screen: text in screen, repr(text))
+
+    def wait_for(self, condition: Callable[[str], bool], what: str) -> str:
+        """Waits until a condition holds for the screen, and gives it."""
+        return _wait_for_screen(self.screen, condition, what)
 
     def close(self) -> None:
         """Ends the terminal."""
         subprocess.run(
             ["screen", "-S", self._name, "-X", "quit"], env=self._environment, capture_output=True, timeout=30
         )
+
+
+def _wait_for_screen(read: Callable[[], str], condition: Callable[[str], bool], what: str) -> str:
+    screens = [""]
+
+    def look() -> bool:
+        screens[0] = read()
+        return condition(screens[0])
+
+    try:
+        wait_for(look, _SECONDS)
+    except TimeoutError:
+        raise AssertionError(f"not on the screen: {what}:\n{screens[0]}") from None
+    return screens[0]

@@ -6,8 +6,14 @@ import math
 import random
 from typing import Any
 
-from roost.operations.devices.devices import CardStatus, DeviceList, ForeignProcess, LeaseOnCard, TaskOnCard
-from roost.operations.devices.host_status import HostStatus
+from roost.operations.devices.device_list import (
+    CardStatus,
+    DeviceList,
+    ForeignProcess,
+    HostStatus,
+    LeaseOnCard,
+    TaskOnCard,
+)
 from roost.operations.live_lab.lab_change import (
     CardReading,
     CardSamples,
@@ -24,7 +30,7 @@ from roost.operations.live_lab.lab_change import (
     TaskProgress,
     TaskRowChange,
 )
-from roost.operations.queue.list_tasks import TaskRow
+from roost.operations.task_results import TaskRow
 
 NOW = 1_795_160_000.0
 """The time of the generated lab; tests set the clock of the client to it."""

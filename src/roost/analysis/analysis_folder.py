@@ -8,7 +8,8 @@ _output.txt, result.json, saved files, and after a failure or a hang traceback.t
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Required, TypedDict
@@ -29,6 +30,8 @@ NAME = "analysis"
 REQUEST, RECORD, RESULT = "request.json", "session.json", "result.json"
 OUTPUT, SCRIPT = "_output.txt", "script.py"
 TRACEBACK, STACKS = "traceback.txt", "stacks.txt"
+_ASKING_SECONDS = 10.0
+"""So long a request may exist before it is in the inbox. The process that has asked may live on for days."""
 RESERVED_NAMES = frozenset([REQUEST, RECORD, RESULT, OUTPUT, SCRIPT, TRACEBACK, STACKS, FOLDER_SEAL])
 """Names that a saved file may not have."""
 
@@ -106,7 +109,7 @@ def read(folder: Path) -> Session:
     analyzer = found.request.get("analyzer")
     if type(analyzer) is not int or found.record is not None or found.damage is not None:
         return found
-    waiting = _waiting_call(folder, analyzer, is_asked=found.is_live)
+    waiting = _waiting_call(folder, analyzer, is_asked=found.is_live and _is_new(found.request))
     if waiting.state == "crashed":  # or it began between reading its record and the look into the inbox
         found = sessions.read(folder / REQUEST, folder / RECORD, number=int(folder.name))
     return found if found.record is not None else replace(found, record=waiting)
@@ -119,7 +122,8 @@ def _waiting_call(folder: Path, analyzer: int, *, is_asked: bool) -> SessionReco
     Args:
         folder: The folder of the analysis.
         analyzer: The number of the analyzer.
-        is_asked: Whether the process that asks for it exists: it adds the call to the inbox last.
+        is_asked: Whether the process that asks for it exists and has just begun to: it adds the call to the
+            inbox last.
     """
     home = folder.parent.parent / analyzer_folder.NAME / str(analyzer)
     newest = analyzer_folder.newest_session(home)
@@ -127,12 +131,41 @@ def _waiting_call(folder: Path, analyzer: int, *, is_asked: bool) -> SessionReco
         return SessionRecord(state="crashed", error="its analyzer ended before the script began")
     if is_asked or analyzer_folder.inbox(home).is_queued(int(folder.name)):
         return SessionRecord(state="starting")
-    return SessionRecord(state="crashed", error="the process that asked for it was killed")
+    return SessionRecord(state="crashed", error="it was removed, or the process that asked for it was killed")
 
 
-def read_all(root: Path) -> list[Session]:
-    """Returns all analyses below ``root`` with a request.json, oldest first."""
-    return [read(root / str(n)) for n in package_name.numbers(root) if (root / str(n) / REQUEST).is_file()]
+def _is_new(request: Mapping[str, Any]) -> bool:
+    created = request.get("created")
+    return not isinstance(created, int | float) or time.time() - created < _ASKING_SECONDS
+
+
+def read_all(root: Path, is_listed: Callable[[int], bool] = lambda _: True) -> list[Session]:
+    """Returns the analyses below ``root`` with a request.json, oldest first.
+
+    Args:
+        root: The folder of all analyses.
+        is_listed: Whether the analysis of a number is returned; the others are not read.
+    """
+    numbers = filter(is_listed, package_name.numbers(root))
+    return [read(root / str(n)) for n in numbers if (root / str(n) / REQUEST).is_file()]
+
+
+def success_times(root: Path, analyzer: int, *, since: float) -> Iterator[float]:
+    """Yields when calls of an analyzer succeeded that began at a time or later, newest first; Unix seconds.
+
+    Args:
+        root: The folder of all analyses.
+        analyzer: The number of the analyzer.
+        since: Unix seconds.
+    """
+    for number in reversed(package_name.numbers(root)):
+        record = sessions.read(root / str(number) / REQUEST, root / str(number) / RECORD, number=number)
+        if record.request.get("analyzer") != analyzer or record.recorded.started is None:
+            continue
+        if record.recorded.started < since:
+            return
+        if record.recorded.state == "succeeded" and record.recorded.ended is not None:
+            yield record.recorded.ended
 
 
 def script_folder(folder: Path) -> Path:

@@ -56,12 +56,12 @@ def run_analysis(
     script: Mapping[str, Any],
     function: Callable[[], AnalysisFunction],
 ) -> Any:
-    """Analyzes a package and returns the result of the function. The working folder must be the package.
+    """Loads a package, analyzes it as `run_loaded` does, and ends the work with it.
 
     Args:
-        package: The package; only ``place`` is written.
+        package: The package, which must be the working folder; only ``place`` is written.
         place: The folder of this analysis.
-        request: What to analyze.
+        request: What to load.
         script: Path and sha256 of the script, for the result.
         function: Returns the function to call, after the package's code became importable.
 
@@ -81,18 +81,8 @@ def run_loaded(
     script: Mapping[str, Any],
     function: Callable[[], AnalysisFunction],
 ) -> Any:
-    """Analyzes a package that is loaded already, and stays so: as `run_analysis`.
-
-    Args:
-        session: The loaded package (`load_package`).
-        place: The folder of this analysis.
-        request: What was loaded.
-        script: As for `run_analysis`.
-        function: As for `run_analysis`.
-
-    Raises:
-        BaseException: Any error of the function; it is in result.json as well.
-    """
+    """Calls a function on a loaded package, writes result.json, and returns the value. The package stays
+    loaded; the arguments and errors are those of `run_analysis`."""
     return _run(
         session.package, place, request, script=script, function=function, load=lambda: session, is_last=False
     )

@@ -12,7 +12,7 @@ from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
 from roost.base import safe_read
-from roost.base.errors import ContractError, NotFound
+from roost.base.errors import ContractError, NotFound, Refused
 from roost.base.text.suggestions import did_you_mean
 
 FOLDER = "AnalyzeScripts"
@@ -82,9 +82,12 @@ def read(path: Path) -> Script:
 
     Raises:
         ContractError: The script is not valid Python, or has no `experience` that takes one argument.
-        OSError: The script cannot be read.
+        Refused: The script cannot be read, or is far too long for one.
     """
-    source = bytes(safe_read.read(path))
+    try:
+        source = bytes(safe_read.read(path))
+    except OSError as error:
+        raise Refused(f"the script cannot be read: {error.strerror or error}", where=path) from None
     try:
         tree = ast.parse(source, str(path))
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:

@@ -121,7 +121,7 @@ class _ClientBase(ClientMethods):
             return cast(T, data)
         try:
             return msgspec.json.decode(data, type=call.answer)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             fix = "use the version of roost that the server has: `about()` returns it"
             raise RoostError(f"this version of roost cannot decode the answer: {error}", fix=fix) from None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, TypedDict, Unpack
+from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
 
 from roost.api.api_call import (
     ApiRequest,
@@ -17,22 +17,17 @@ from roost.api.api_call import (
     stream_request,
 )
 from roost.base.strategy import StrategyName
-from roost.operations.analyzers.script_call import (
+from roost.operations.analyzers.call_results import (
     CallRow,
     CheckpointSwitch,
     ScriptCall,
     ScriptEntry,
     ScriptInterrupt,
 )
-from roost.operations.comparing.comparison import PackageComparison
 from roost.operations.curves.curve import RecordedCurves
-from roost.operations.devices.device_history import DEFAULT_SINCE, MachineHistory
-from roost.operations.devices.devices import DeviceList as Cards
-from roost.operations.lab import LabStatus
+from roost.operations.devices.device_list import DEFAULT_SINCE
+from roost.operations.devices.device_list import DeviceList as Cards
 from roost.operations.live_lab.lab_change import LabChange
-from roost.operations.notices import Notices
-from roost.operations.queue.why import TaskExplanation
-from roost.operations.reading.show import CheckpointDetails, PackageDetails
 from roost.operations.responses import (
     AcceptedRun,
     AcceptedTasks,
@@ -51,7 +46,15 @@ from roost.operations.responses import (
     SubmitResponse,
     TaskPage,
 )
-from roost.package.labels import Labels
+from roost.operations.task_results import TaskExplanation
+
+if TYPE_CHECKING:  # imported by the methods: they take as long as all else here, and most programs need none
+    from roost.operations.comparing.comparison import PackageComparison
+    from roost.operations.devices.device_history import MachineHistory
+    from roost.operations.lab import LabStatus
+    from roost.operations.notices import Notices
+    from roost.operations.reading.show import CheckpointDetails, PackageDetails
+    from roost.package.labels import Labels
 
 State = Literal["pending", "starting", "running", "stopping", "succeeded", "failed", "stopped", "crashed"]
 
@@ -95,6 +98,8 @@ class ClientMethods:
     @operation
     def lab(self) -> ApiRequest[LabStatus]:
         """Returns the daemon and the number of tasks in each state."""
+        from roost.operations.lab import LabStatus
+
         return get("/lab", LabStatus)
 
     @operation
@@ -109,6 +114,8 @@ class ClientMethods:
         Args:
             since: How far back: ``30min``, ``12h``; about a day is stored.
         """
+        from roost.operations.devices.device_history import MachineHistory
+
         return get("/devices/history", MachineHistory, since=since)
 
     @operation
@@ -195,11 +202,15 @@ class ClientMethods:
     @operation
     def notices(self) -> ApiRequest[Notices]:
         """Returns the receivers of notices about tasks that end, fail or stall, without secrets."""
+        from roost.operations.notices import Notices
+
         return get("/notices", Notices)
 
     @operation
     def try_notices(self) -> ApiRequest[Notices]:
         """Sends a test notice to each receiver and returns the results."""
+        from roost.operations.notices import Notices
+
         return post("/notices/test", Notices)
 
     # --- runs
@@ -285,6 +296,8 @@ class ClientMethods:
     @operation
     def show_run(self, run: str) -> ApiRequest[PackageDetails]:
         """Returns everything known about a run."""
+        from roost.operations.reading.show import PackageDetails
+
         return get(f"/runs/{path_segment(run)}", PackageDetails)
 
     @operation
@@ -437,6 +450,8 @@ class ClientMethods:
             note: The new note; an empty one removes it.
             starred: Whether it is starred.
         """
+        from roost.package.labels import Labels
+
         return post(
             f"/runs/{path_segment(run)}/labels", Labels, add_tags=add_tags, remove_tags=remove_tags,
             note=note, starred=starred,
@@ -445,6 +460,8 @@ class ClientMethods:
     @operation
     def checkpoints(self, run: str) -> ApiRequest[list[CheckpointDetails]]:
         """Returns the checkpoints of a run."""
+        from roost.operations.reading.show import CheckpointDetails
+
         return get(f"/runs/{path_segment(run)}/checkpoints", list[CheckpointDetails])
 
     @operation
@@ -478,6 +495,8 @@ class ClientMethods:
             diff: Also return the lines in which the code of two runs differs.
             file: The lines of these files only, by path or pattern.
         """
+        from roost.operations.comparing.comparison import PackageComparison
+
         return get("/comparison", PackageComparison, run=run, metric=metric, step=step, diff=diff, file=file)
 
     @operation
@@ -590,9 +609,15 @@ class ClientMethods:
         return post(f"/analyzers/{path_segment(task)}/run", ScriptCall, script=script)
 
     @operation
-    def interrupt_script(self, task: str) -> ApiRequest[ScriptInterrupt]:
-        """Interrupts the script of an analyzer, which lives on."""
-        return post(f"/analyzers/{path_segment(task)}/interrupt", ScriptInterrupt)
+    def interrupt_script(self, task: str, analysis: int | None = None) -> ApiRequest[ScriptInterrupt]:
+        """Interrupts a script of an analyzer, which lives on.
+
+        Args:
+            task: The analyzer.
+            analysis: The number of the analysis; nothing is interrupted if it has ended. None: the one that
+                runs, or else the first that waits, also of another person.
+        """
+        return post(f"/analyzers/{path_segment(task)}/interrupt", ScriptInterrupt, analysis=analysis)
 
     @operation
     def switch_checkpoint(
@@ -607,13 +632,19 @@ class ClientMethods:
         return get(f"/analyzers/{path_segment(task)}/scripts", list[ScriptEntry])
 
     @operation
-    def list_calls(self, task: str) -> ApiRequest[list[CallRow]]:
-        """Returns the scripts that an analyzer has run, runs, or will run, oldest first."""
-        return get(f"/analyzers/{path_segment(task)}/calls", list[CallRow])
+    def list_calls(self, task: str, *, since: int | None = None) -> ApiRequest[list[CallRow]]:
+        """Returns the scripts that an analyzer has run, runs, or will run, oldest first.
+
+        Args:
+            task: The analyzer.
+            since: The number of an analysis: calls before it are left out, unless they wait or run.
+        """
+        return get(f"/analyzers/{path_segment(task)}/calls", list[CallRow], since=since)
 
     @operation
     def read_output(self, task: str, *, offset: int = 0, limit: int = 1 << 16) -> ApiRequest[LogPage]:
-        """Returns the output of an analyzer from an offset, at most ``limit`` bytes."""
+        """Returns the output of an analyzer, or of another task that reads a package, from an offset, at most
+        ``limit`` bytes."""
         return get(f"/analyzers/{path_segment(task)}/output", LogPage, offset=offset, limit=limit)
 
     @stream

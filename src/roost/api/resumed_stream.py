@@ -107,7 +107,7 @@ class ResumedStream(Generic[T]):
     def _piece(self, fields: dict[str, bytes]) -> StreamEvent[T]:
         try:
             data = self._decoder.decode(fields.get("data", b""))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise RoostError(f"this version of roost cannot decode the stream: {error}") from None
         cursor = fields.get("id", b"").decode("ascii", "replace")
         self._cursor = cursor

@@ -11,8 +11,8 @@ from roost.base.text.terminal_styles import StyleParser
 from roost.cli.plain_output import PlainScreen
 from roost.display import terminal
 from roost.operations.analyzers import script_call
+from roost.operations.analyzers.call_results import ScriptCall
 from roost.operations.analyzers.call_stream import follow_call
-from roost.operations.analyzers.script_call import ScriptCall
 from roost.operations.models import analyze
 from roost.package.sessions import Session
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 from roost.display import table
 from roost.display.table import Narrowing, TableColumn
-from roost.operations.devices.devices import DeviceList
+from roost.operations.devices.device_list import DeviceList
 from roost.operations.live_lab.card_cells import CardCells, card_cells, host_cells
 
 _HEADER = ("GPU", "MODEL", "USED", "OF", "BUSY", "TEMP", "STATE", "WHO")

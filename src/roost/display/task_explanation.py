@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from roost.display import table, terminal
-from roost.operations.queue.why import TaskExplanation
+from roost.operations.task_results import TaskExplanation
 
 
 def format_explanation(found: TaskExplanation) -> Iterator[str]:

@@ -9,7 +9,7 @@ from typing import Literal
 from roost.display import table, terminal
 from roost.display.table import Narrowing, TableColumn
 from roost.operations.live_lab.task_cells import TaskCells, sweep_cells, task_cells
-from roost.operations.queue.list_tasks import Sweep, TaskRow
+from roost.operations.task_results import Sweep, TaskRow
 
 _HEADER = ("ID", "TASK", "NAME", "STATE", "CARDS", "MEMORY", "HOST", "TIME", "PROGRESS", "PRIORITY", "REASON")
 _LEFT_OUT = (
@@ -41,9 +41,9 @@ def format_tasks(
     if terminal.allows_colours(sys.stdout):
         columns["STATE"] = [format_states(state) for state in columns["STATE"]]
     name_width = min((width or 0) // 4, max(map(len, columns["NAME"])))
-    shortened: dict[str, tuple[int, Literal["end", "middle"]]] = {
+    shortened: dict[str, tuple[int, Literal["middle", "wrapped"]]] = {
         "NAME": (name_width, "middle"),
-        "REASON": (_LEFT_OUT[-1][0], "end"),
+        "REASON": (_LEFT_OUT[-1][0], "wrapped"),
     }
     return table.format_columns(
         [TableColumn(name, texts, *shortened.get(name, ())) for name, texts in columns.items()],

@@ -25,5 +25,6 @@ lab: the lab of this user: its queue and its daemon
 systemd_unit: starts the daemon with the machine
 notices: the receivers of notices, and a test of each
 cache_folder: the files that can be made again from packages
+task_results: the result types of `tasks` and `why`
 responses: bodies of answers of the server that are no result type of an operation
 """

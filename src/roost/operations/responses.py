@@ -7,9 +7,9 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from roost.operations.devices.devices import LeaseOnCard
+from roost.operations.devices.device_list import LeaseOnCard
 from roost.operations.listing.package_row import PackageSummary
-from roost.operations.queue.list_tasks import TaskRow
+from roost.operations.task_results import TaskRow
 
 T = TypeVar("T")
 

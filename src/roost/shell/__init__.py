@@ -6,6 +6,7 @@ lab_connection: the operations behind the verbs
 server_url: which server an option means
 server_connection: a lab behind a server
 local_connection: the lab of this user, without a server
+shell_words: advice for a command line, in the words of the shells
 verb_help: the texts of `help`
 verb_runner: from a line to its output
 completion: what may follow what is typed

@@ -16,7 +16,7 @@ from roost.shell.lab_connection import LabConnection
 from roost.shell.verbs import VERB_NAMES, VERBS, ValueKind, Verb, VerbParameter
 
 if TYPE_CHECKING:
-    from roost.operations.queue.list_tasks import TaskRow
+    from roost.operations.task_results import TaskRow
 
 T = TypeVar("T")
 

@@ -13,16 +13,14 @@ from roost.operations.queue.card_request import CardRequest
 
 if TYPE_CHECKING:
     from roost.api.client import Client
-    from roost.operations.analyzers.script_call import (
+    from roost.operations.analyzers.call_results import (
         CallRow,
         CheckpointSwitch,
         ScriptCall,
         ScriptEntry,
         ScriptInterrupt,
     )
-    from roost.operations.devices.devices import DeviceList
-    from roost.operations.queue.list_tasks import TaskRow
-    from roost.operations.queue.why import TaskExplanation
+    from roost.operations.devices.device_list import DeviceList
     from roost.operations.responses import (
         AcceptedTasks,
         JournalPage,
@@ -32,6 +30,7 @@ if TYPE_CHECKING:
         SubmitResponse,
         TaskPage,
     )
+    from roost.operations.task_results import TaskExplanation, TaskRow
     from roost.package.labels import Labels
     from roost.shell.local_connection import LocalClient
 
@@ -61,6 +60,9 @@ class LabConnection:
     def __init__(self, client: Client | LocalClient, *, place: str, has_own_files: bool) -> None:
         self.client, self.place, self.has_own_files = client, place, has_own_files
         self.started: list[str] = []
+
+    def set_typed_words(self, words: Sequence[str]) -> None:
+        """Names the words of the line that is carried out next; without a server a new package has them."""
 
     def new_project(self, folder: str, *, template: str) -> ProjectResponse:
         """Creates a project."""
@@ -140,9 +142,9 @@ class LabConnection:
         """Has an analyzer run a script, and returns at once."""
         return self.client.run_script(analyzer, self._script(script))
 
-    def interrupt_script(self, analyzer: str) -> ScriptInterrupt:
-        """Ends the script that an analyzer runs."""
-        return self.client.interrupt_script(analyzer)
+    def interrupt_script(self, analyzer: str, analysis: int | None = None) -> ScriptInterrupt:
+        """Ends the script of an analysis, or whichever the analyzer runs."""
+        return self.client.interrupt_script(analyzer, analysis)
 
     def switch_checkpoint(self, analyzer: str, checkpoint: CheckpointName | None) -> CheckpointSwitch:
         """Has an analyzer load another checkpoint; None: the newest."""
@@ -152,9 +154,10 @@ class LabConnection:
         """Returns the scripts that an analyzer can run."""
         return self.client.list_scripts(analyzer)
 
-    def list_calls(self, analyzer: str) -> Sequence[CallRow]:
-        """Returns the calls of an analyzer, oldest first."""
-        return self.client.list_calls(analyzer)
+    def list_calls(self, analyzer: str, *, since: int | None = None) -> Sequence[CallRow]:
+        """Returns the calls of an analyzer, oldest first, from an analysis on and those that have not
+        ended."""
+        return self.client.list_calls(analyzer, since=since)
 
     def analyzer_output(self, analyzer: str, offset: int = 0) -> LogPage:
         """Returns a page of the output of an analyzer from an offset in bytes on."""

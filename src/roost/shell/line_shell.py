@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import signal
 import sys
+import termios
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
+from types import FrameType
+from typing import NoReturn
 
 import click
 
@@ -41,7 +45,15 @@ class LineShell:
         self._exit_code = 0
 
     def run(self) -> int:
-        """Runs the shell; returns the exit code: 0, or of lines from a pipe that of the first error."""
+        """Runs the shell; returns the exit code: 0, or of lines from a pipe that of the first error.
+
+        Raises:
+            SystemExit: A signal has ended the shell. Its tasks continue, and the terminal is as before.
+        """
+        with _restored_terminal() if self._is_terminal else contextlib.nullcontext():
+            return self._run()
+
+    def _run(self) -> int:
         _write(f"{GREETING}\n")
         read_line = self._terminal_reader() if self._is_terminal else _read_piped
         leaves = False
@@ -140,6 +152,27 @@ class LineShell:
         from roost.shell import prompt_session
 
         return prompt_session.create(self._connection, lambda: self._runner.watched)
+
+
+@contextlib.contextmanager
+def _restored_terminal() -> Iterator[None]:
+    """Restores the modes of the terminal at the end, also after a signal that would end the process at once:
+    what reads a line has switched the echo off."""
+    fd = sys.stdin.fileno()
+    before = termios.tcgetattr(fd)
+
+    def leave(number: int, frame: FrameType | None) -> NoReturn:
+        signal.signal(number, signal.SIG_DFL)  # a second one ends it at once
+        raise SystemExit(128 + number)
+
+    handlers = {number: signal.signal(number, leave) for number in (signal.SIGHUP, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        with contextlib.suppress(termios.error):  # the terminal is gone
+            termios.tcsetattr(fd, termios.TCSADRAIN, before)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 def _read_piped(prompt: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,7 +20,7 @@ from roost.api.client_methods import ClientMethods
 from roost.base.errors import NotFound, RoostError
 from roost.operations.responses import ErrorResponse, StreamEvent
 from roost.serve.app import ROUTES
-from roost.serve.http import error_response, request_body, route
+from roost.serve.http import error_response, request_body, request_command, route
 from roost.serve.http.error_response import HttpError
 from roost.serve.http.route import FileContent, Route
 from roost.shell.lab_connection import LabConnection
@@ -31,7 +31,13 @@ _POLL_SECONDS = 0.05
 
 
 class LocalClient(ClientMethods):
-    """The client of a server, without the server: its operations are carried out in this process."""
+    """The client of a server, without the server: its operations are carried out in this process.
+
+    Attributes:
+        typed_words: The words of the line that asks for it, which a new package records.
+    """
+
+    typed_words: Sequence[str] = ()
 
     def _path(self, given: Path | str) -> str:
         return str(Path(given).absolute())
@@ -42,7 +48,8 @@ class LocalClient(ClientMethods):
         Raises:
             RoostError: The operation failed.
         """
-        found = _execute(call.method, call.path, dict(call.given))
+        with request_command.typed_line(self.typed_words):
+            found = _execute(call.method, call.path, dict(call.given))
         if isinstance(found, FileContent):
             return b"".join(found.chunks())  # type: ignore[return-value]
         return msgspec.json.decode(route.encode_json(found), type=call.answer)
@@ -66,9 +73,20 @@ class LocalClient(ClientMethods):
         """Does nothing: there is no connection."""
 
 
+class LocalConnection(LabConnection):
+    """The lab of this user."""
+
+    def __init__(self) -> None:
+        self._local = LocalClient()
+        super().__init__(self._local, place="the lab of this machine", has_own_files=True)
+
+    def set_typed_words(self, words: Sequence[str]) -> None:
+        self._local.typed_words = words
+
+
 def connect() -> LabConnection:
     """Returns a connection to the lab of this user."""
-    return LabConnection(LocalClient(), place="the lab of this machine", has_own_files=True)
+    return LocalConnection()
 
 
 def _execute(method: str, path: str, given: dict[str, Any]) -> Any:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import socket
+
 from roost.api.client import Client
+from roost.base.errors import NotFound
 from roost.shell import server_url
 from roost.shell.lab_connection import LabConnection
+
+_CONNECT_SECONDS = 10.0
 
 
 def connect(*, port: int | None = None, url: str | None = None) -> LabConnection:
@@ -21,6 +26,8 @@ def connect(*, port: int | None = None, url: str | None = None) -> LabConnection
         NotFound: No server answers, or there is no token.
     """
     url = server_url.find(port=port, url=url)
+    if port is not None and url is not None:
+        _require_listener(port)
     client = Client(url)
     try:
         client.about()
@@ -29,3 +36,13 @@ def connect(*, port: int | None = None, url: str | None = None) -> LabConnection
         raise
     place = url or "the server of this machine"
     return LabConnection(client, place=place, has_own_files=url is None)
+
+
+def _require_listener(port: int) -> None:
+    """Raises NotFound if nothing listens at a port: without a server the lack of its token says nothing."""
+    try:
+        socket.create_connection(("localhost", port), timeout=_CONNECT_SECONDS).close()
+    except OSError as error:
+        what = f"no server answers at this port: {error.strerror or error}"
+        fix = "`roost server --detach` starts yours, which needs no -p; with a tunnel, start `ssh -L` first"
+        raise NotFound(what, setting="-p", received=port, fix=fix) from None

@@ -14,17 +14,19 @@ import click
 from roost.base.errors import Refused, RoostError, UsageError
 from roost.base.text.byte_sizes import format_bytes
 from roost.display import terminal
-from roost.lab.queue.task import ENDED, PENDING
+from roost.lab.queue.task import ENDED, KILL, PENDING, STARTING, STOP
 from roost.operations.queue.card_request import CardRequest
 from roost.shell import verb_help
+from roost.shell.command_words import quote_word, split_line
 from roost.shell.lab_connection import LabConnection
+from roost.shell.shell_words import in_shell_words, translate_error
 from roost.shell.verbs import ParsedVerb, find_verb, parse
 
 if TYPE_CHECKING:
-    from roost.operations.analyzers.script_call import CallRow, ScriptCall
-    from roost.operations.devices.devices import DeviceList
-    from roost.operations.queue.list_tasks import Sweep, TaskRow
+    from roost.operations.analyzers.call_results import CallRow, ScriptCall
+    from roost.operations.devices.device_list import DeviceList
     from roost.operations.responses import AcceptedTasks, LogPage, SubmitResponse
+    from roost.operations.task_results import Sweep, TaskRow
 
 _MAX_SHOWN_TASKS = 20
 """Tasks of a sweep that are named after its submission."""
@@ -84,13 +86,18 @@ class VerbRunner:
         """
         found = parse(line)
         if found is not None:
+            self.connection.set_typed_words([word.text for word in split_line(line).words])
             yield from self.run_parsed(found)
 
     def run_parsed(self, found: ParsedVerb) -> Generator[str, None, None]:
         """Carries out a parsed line, as `run` does."""
         if found.verb.changes and self.is_read_only:
             raise Refused(f"{found.verb.name} would change the lab, and this client only reads")
-        yield from _VERBS[found.verb.name](self, found)
+        try:
+            yield from _VERBS[found.verb.name](self, found)
+        except RoostError as error:
+            translate_error(error)
+            raise
 
     # --- projects and tasks
 
@@ -141,13 +148,23 @@ class VerbRunner:
             lines.insert(0, f"a sweep of {len(found.queued)} tasks")
         if len(found.queued) > len(shown):
             lines.append(f"and {len(found.queued) - len(shown)} more: showTask")
-        yield from _lines([*found.notes, *lines])
+        yield from _lines([*map(in_shell_words, found.notes), *lines])
 
     def _stop(self, found: ParsedVerb) -> Iterator[str]:
-        yield from self._show_accepted(self.connection.stop_task(found["task"]), "asked to save and end")
+        accepted = self.connection.stop_task(found["task"])
+        yield from self._show_accepted(accepted, "asked to save and end")
+        self._forget_watched(accepted)
 
     def _kill(self, found: ParsedVerb) -> Iterator[str]:
-        yield from self._show_accepted(self.connection.kill_task(found["task"]), "ended at once")
+        accepted = self.connection.kill_task(found["task"])
+        yield from self._show_accepted(accepted, "ended at once")
+        self._forget_watched(accepted)
+
+    def _forget_watched(self, accepted: AcceptedTasks) -> None:
+        """Ends the watch of an analyzer that ends."""
+        ending = self._labels(accepted.tasks)
+        if self.watched is not None and self.watched in (*ending, *ending.values()):
+            self.watched = None
 
     def _hold(self, found: ParsedVerb) -> Iterator[str]:
         yield from self._show_accepted(self.connection.hold_task(found["task"]), "held")
@@ -161,13 +178,16 @@ class VerbRunner:
 
     def _show_accepted(self, accepted: AcceptedTasks, what: str) -> Iterator[str]:
         labels = self._labels(accepted.tasks)
-        yield from _lines([*(f"{labels[id]}: {what}" for id in accepted.tasks), *accepted.notes])
+        notes = map(in_shell_words, accepted.notes)
+        yield from _lines([*(f"{labels[id]}: {what}" for id in accepted.tasks), *notes])
 
     def _why(self, found: ParsedVerb) -> Iterator[str]:
         from roost.display.task_explanation import format_explanation
 
         for one in self.connection.why(found["task"]):
-            yield from (f"{line}\n" for line in format_explanation(one))
+            for line in format_explanation(one):
+                is_command = line.startswith("  command ")  # as it was typed
+                yield f"{line if is_command else in_shell_words(line)}\n"
 
     def _tag(self, found: ParsedVerb) -> Iterator[str]:
         tags = [tag for word in found["tags"] for tag in word.split(",") if tag]
@@ -191,7 +211,8 @@ class VerbRunner:
         held = {card for row in rows for card in row.cards}
         cards = self.connection.devices().cards if held else []
         numbers = {card.id: card.number for card in cards}
-        yield from _lines(format_tasks(_group_sweeps(rows), time.time(), numbers, self.width))
+        table = format_tasks(_group_sweeps(rows), time.time(), numbers, self.width)
+        yield from _lines(map(in_shell_words, table))
 
     def _show_devices(self, found: ParsedVerb) -> Iterator[str]:
         yield from self._device_table(self.connection.devices())
@@ -206,7 +227,9 @@ class VerbRunner:
     def _change_devices(self, found: ParsedVerb) -> Iterator[str]:
         from roost.operations.devices.devices import without_cpu
 
-        cards = without_cpu(found["cards"], setting="-d")
+        cards = without_cpu(
+            found["cards"], setting="-d", count_cards=lambda: len(self.connection.devices().cards)
+        )
         yield from self._device_table(self.connection.change_devices(cards))
         if cards != found["cards"]:
             yield "-1 is the CPU, which tasks may always use\n"
@@ -224,7 +247,7 @@ class VerbRunner:
         num_lines = _DEFAULT_LINES if found["lines"] is None else found["lines"]
         if num_lines < 0:
             raise UsageError("is below 0", setting="-n", received=num_lines, fix="give a number of lines")
-        if row.kind == _ANALYZE:
+        if row.session_folder:  # of a task that reads a package
             read: Callable[[int], LogPage] = functools.partial(self.connection.analyzer_output, row.id)
             follow: Callable[[int], Iterator[str]] = functools.partial(self.connection.follow_output, row.id)
         else:
@@ -233,6 +256,11 @@ class VerbRunner:
             follow = functools.partial(self.connection.follow_log, run)
         offset = yield from _tail(read, num_lines)
         if found["follow"]:
+            if row.state == PENDING:
+                reason = in_shell_words(row.reason) or "it waits"
+                yield from _lines([f"{row.label} has not started yet: {reason}"])
+            elif row.state == STARTING and not offset:
+                yield from _lines([f"waiting for {row.label} to start ..."])
             yield from _until_interrupted(follow(offset))
 
     # --- analyzers
@@ -242,6 +270,10 @@ class VerbRunner:
         if row.kind != _ANALYZE:
             what = f"{row.label} is no analyzer"
             raise UsageError(what, received=found["task"], fix="`analyze -r PKG` starts one")
+        if row.state in ENDED or row.stop_asked in (STOP, KILL):
+            how = f"has {row.state}" if row.state in ENDED else "is ending"
+            what = f"{row.label} {how}, and runs no more scripts"
+            raise Refused(what, fix=f"`analyze -r {quote_word(row.package)}` starts another one")
         self.watched = row.label
         yield from _lines([f"{row.label} is watched: `runExp SCRIPT` runs a script in it"])
 
@@ -258,7 +290,13 @@ class VerbRunner:
         yield from _lines([f"{watched} is no longer watched{what}"])
 
     def _run_script(self, found: ParsedVerb) -> Iterator[str]:
-        call = self.connection.run_script(self._analyzer(found, "SCRIPT"), found["script"])
+        analyzer = self._analyzer(found, "SCRIPT")
+        try:
+            call = self.connection.run_script(analyzer, found["script"])
+        except Refused:
+            if analyzer == self.watched and self.connection.find_task(analyzer).state in ENDED:
+                self.watched = None  # another person has ended it
+            raise
         if self.follows:
             yield from self._follow_call(call)
         else:
@@ -305,7 +343,7 @@ class VerbRunner:
                     yield "\nthe analyzer continues; showAN prints its output\n"
                     return
                 is_interrupted = True
-                self.connection.interrupt_script(call.task)
+                self.connection.interrupt_script(call.task, call.analysis)
 
     # --- the shell
 
@@ -337,6 +375,9 @@ class _FollowedCall:
     def __init__(self, connection: LabConnection, call: ScriptCall) -> None:
         self._connection, self._call = connection, call
         self._offset, self._decode = call.output_offset, terminal.OutputDecoder()
+        self._begin_line = re.compile(rf"^(?:\x1b\[[0-9;]*m)*analysis {call.analysis}: ", re.MULTILINE)
+        """As the analyzer prints it before the script; what is before it belongs to other calls."""
+        self._has_begun = False
         self._tail = ""
         """The last lines, in which the line that the analyzer prints at the end of the call is looked for."""
         self._end_line = re.compile(
@@ -349,17 +390,20 @@ class _FollowedCall:
     def read(self) -> Iterator[str]:
         """Yields the output since the last call, and notes about an analyzer that waits; waits a little if
         there is none."""
-        row = next(
-            one for one in self._connection.list_calls(self._call.task) if one.analysis == self._call.analysis
-        )
+        rows = self._connection.list_calls(self._call.task, since=self._call.analysis)
+        calls = {one.analysis: one for one in rows}
+        row = calls.get(self._call.analysis)
         text = yield from self._new_output()
-        if row.state in _ENDED_CALLS:
+        if row is None:
+            self.has_ended = True
+            yield from _lines([f"analysis {self._call.analysis} is gone: its folder was removed"])
+        elif row.state in _ENDED_CALLS:
             yield from self._last_output(row)
         elif text:
             self._pause = _MIN_PAUSE_SECONDS
         elif time.monotonic() >= self._next_look:
             self._next_look = time.monotonic() + _NOTE_SECONDS
-            yield from self._waiting_note()
+            yield from self._waiting_note(row, calls.values())
         else:
             time.sleep(self._pause)
             self._pause = min(self._pause * _PAUSE_FACTOR, _MAX_PAUSE_SECONDS)
@@ -367,10 +411,22 @@ class _FollowedCall:
     def _new_output(self) -> Generator[str, None, str]:
         page = self._connection.analyzer_output(self._call.task, self._offset)
         self._offset = page.next
-        text = self._decode(page.text.encode())
-        self._tail = (self._tail + click.unstyle(text))[-_TAIL_CHARACTERS:]
+        text = self._own_part(self._decode(page.text.encode()))
         if text:
+            self._tail = (self._tail + click.unstyle(text))[-_TAIL_CHARACTERS:]
             yield text
+        return text
+
+    def _own_part(self, text: str) -> str:
+        """Returns a piece of the analyzer's output without that of other calls."""
+        if self._has_begun:
+            return text
+        self._tail += text
+        begin = self._begin_line.search(self._tail)
+        if begin is None:
+            self._tail = self._tail[-_TAIL_CHARACTERS:]
+            return ""
+        self._has_begun, text, self._tail = True, self._tail[begin.start() :], ""
         return text
 
     def _last_output(self, row: CallRow) -> Iterator[str]:
@@ -389,17 +445,23 @@ class _FollowedCall:
         yield self._decode(b"", final=True)
         self.has_ended = True
 
-    def _waiting_note(self) -> Iterator[str]:
+    def _waiting_note(self, row: CallRow, calls: Iterable[CallRow]) -> Iterator[str]:
         """Yields why the analyzer does not run the script, if that is new."""
         task = self._connection.find_task(self._call.task)
+        running = next((one for one in calls if one.state == "running"), None)
         note = ""
         if task.state in ENDED:
             note, self.has_ended = f"{task.label} has {task.state}", True
         elif task.state == PENDING:
-            note = f"{task.label} has not started yet: {task.reason or 'it waits'}"
-        if note and note != self._note:
+            note = f"{task.label} has not started yet: {in_shell_words(task.reason) or 'it waits'}"
+        elif row.state == "pending" and running is not None:
+            script = Path(running.script).stem
+            note = f"waiting for analysis {running.analysis} ({script}) in {task.label} to end ..."
+        elif row.state == "pending":
+            note = f"waiting for {task.label} to load {Path(task.package).name} ..."
+        is_new, self._note = note != self._note, note
+        if note and is_new:
             yield from _lines([note])
-        self._note = note
 
 
 _ANALYZE = "analyze"
@@ -452,7 +514,7 @@ def _short_path(connection: LabConnection, path: str) -> str:
 
 def _group_sweeps(rows: Sequence[TaskRow]) -> list[TaskRow | Sweep]:
     """Returns the tasks with those of a sweep as one entry at the place of the first."""
-    from roost.operations.queue.list_tasks import Sweep
+    from roost.operations.task_results import Sweep
 
     tasks: dict[str, list[TaskRow]] = {}
     for row in rows:

@@ -11,7 +11,7 @@ run_view: fills the pane of the run
 run_tabs: from a run's data to the lines of its tabs
 drawing: colours, spark-lines, bars, curves, pictures
 verb_thread: carries out command lines
-editing: notes and scripts in $EDITOR
+editor: notes and scripts in $EDITOR
 first_frame: the picture before Textual is imported
 terminal_guard: restores the terminal, however the client ends
 """

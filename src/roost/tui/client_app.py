@@ -702,9 +702,9 @@ class RoostClient(App[int]):
 
     def action_edit(self) -> None:
         """Edits the note of the selected run, or the last script of the watched analyzer, in $EDITOR."""
-        from roost.tui import editing
+        from roost.tui import editor
 
-        editing.begin(self)
+        editor.edit(self)
 
     # --- the command line
 

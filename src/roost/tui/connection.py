@@ -93,10 +93,12 @@ class LabLink:
                         self._set("live")
                         self._listener.received(event.data)
                     self._set("lost", "the server has ended")
-                except NotFound as error:
-                    self._set("lost", str(error))
-                except (Refused, UsageError):
+                except Refused:
                     raise
+                except UsageError:
+                    if not cursor:
+                        raise
+                    cursor = ""  # a server of another version was started: it has other cursors
                 except RoostError as error:
                     self._set("lost", str(error))
                 await asyncio.sleep(pause)

@@ -12,7 +12,7 @@ from roost.package.kinds import TaskKind
 
 if TYPE_CHECKING:
     from roost.operations.live_lab.lab_state import LabState, LabSweep, LabTask
-    from roost.operations.queue.list_tasks import TaskRow
+    from roost.operations.task_results import TaskRow
 
 RunTab = Literal["curves", "log", "system", "pictures", "settings", "why", "compare"]
 RUN_TABS: tuple[RunTab, ...] = ("curves", "log", "system", "pictures", "settings", "why", "compare")

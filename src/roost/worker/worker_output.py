@@ -1,6 +1,8 @@
 """Output streams that survive a full disk: the output is lost, the training continues. And the buffer of a
 script's output in an analyzer."""
 
+# Not durable: the output of a process
+
 from __future__ import annotations
 
 import contextlib
@@ -10,6 +12,7 @@ import os
 import sys
 import threading
 import time
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -85,9 +88,7 @@ class BurstBuffer:
     def __init__(self) -> None:
         sys.stderr.flush()
         self._fd, self._order = sys.stdout.fileno(), threading.RLock()
-        self._copies = {
-            fd: fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _FIRST_COPY) for fd in (self._fd, sys.stderr.fileno())
-        }
+        self._outputs = [_OutputDescriptor(fd) for fd in {self._fd, sys.stderr.fileno()}]
         self.stream = self._new_stream()
         self._work = threading.Event()
         os.register_at_fork(
@@ -102,9 +103,8 @@ class BurstBuffer:
     def claim(self) -> None:
         """Makes the stream stdout and stderr of this process, whatever a script has done to them and to
         their descriptors."""
-        for fd, copy in self._copies.items():
-            if not _is_same_file(fd, copy):
-                os.dup2(copy, fd)
+        for one in self._outputs:
+            one.claim()
         if not _is_open(self.stream):
             self.stream = self._new_stream()
         sys.stdout = sys.stderr = self.stream
@@ -142,16 +142,46 @@ class BurstBuffer:
             self.stream.reconfigure(write_through=True)
 
 
-def _is_same_file(fd: int, copy: int) -> bool:
-    """Whether two descriptors lead to one file; also true if the copy is closed, too."""
+class _OutputDescriptor:
+    """A descriptor of the output, which code of this process may close or lead elsewhere."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd, self._stat, self._path = fd, os.fstat(fd), _path_of(fd)
+        self._copy = self._new_copy()
+
+    def _new_copy(self) -> int:
+        return fcntl.fcntl(self._fd, fcntl.F_DUPFD_CLOEXEC, _FIRST_COPY)
+
+    def claim(self) -> None:
+        """Makes the descriptor lead to its file again: by its copy, or by its path."""
+        has_copy = self._is_own(self._copy)
+        if has_copy and self._is_own(self._fd):
+            return
+        with contextlib.suppress(OSError):
+            if has_copy:
+                os.dup2(self._copy, self._fd)
+                return
+            if not self._is_own(self._fd):
+                opened = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+                if opened != self._fd:
+                    os.dup2(opened, self._fd)
+                    os.close(opened)
+            self._copy = self._new_copy()
+
+    def _is_own(self, fd: int) -> bool:
+        try:
+            return os.path.samestat(os.fstat(fd), self._stat)
+        except OSError:
+            return False
+
+
+def _path_of(fd: int) -> str:
+    """Returns the path of the file of a descriptor; empty if it has none."""
     try:
-        wanted = os.fstat(copy)
+        path = Path(f"/proc/self/fd/{fd}").readlink()
     except OSError:
-        return True
-    try:
-        return os.path.samestat(os.fstat(fd), wanted)
-    except OSError:
-        return False
+        return ""
+    return str(path) if path.is_absolute() else ""
 
 
 def _is_open(stream: io.TextIOWrapper) -> bool:

@@ -9,14 +9,14 @@ import pytest
 
 from roost.devices.sampling import sample_ring
 from roost.display.device_table import _HEADER, format_devices
-from roost.operations.devices.devices import (
+from roost.operations.devices.device_list import (
     CardStatus,
     DeviceList,
     ForeignProcess,
+    HostStatus,
     LeaseOnCard,
     TaskOnCard,
 )
-from roost.operations.devices.host_status import HostStatus
 from roost.operations.live_lab.card_cells import card_cells, host_cells
 from tests.cli.programs import roost
 from tests.devices.sampling import rings

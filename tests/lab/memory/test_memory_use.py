@@ -14,6 +14,7 @@ from roost.lab.memory.memory_prediction import OutOfMemory
 from roost.lab.memory.memory_use import MemoryUse
 from roost.package.checkpoints import checkpoint
 from roost.package.package import PackageFolder
+from roost.package.session_folder import SessionFolder
 from roost.package.session_schema import SessionRecord, SessionRequest
 from roost.package.sessions import Session
 from tests.lab.queued import card
@@ -116,3 +117,39 @@ def test_attempts_in_vain_are_those_in_a_row_that_nobody_could_help_and_that_sav
     assert memory_use.count_lost_in_a_row(package, "t") == 1
     attempt(package, out, reserved_mb=5400)
     assert memory_use.count_lost_in_a_row(package, "t") == 0
+
+
+def test_attempts_of_an_analyzer_count_anew_after_a_script_that_succeeded(tmp_path: Path) -> None:
+    package = PackageFolder.create(tmp_path, name="p", values={})
+    folder = SessionFolder(package.path / "analyzers" / "1", package.path)
+    folder.session_files.mkdir(parents=True)
+
+    def attempt(number: int, started: float | None) -> None:
+        request = folder.session_files / f"{number}.request.json"
+        request.write_text(json.dumps({"task": "t"}))
+        if started is not None:
+            gone = {"state": "running", "pid": 1, "host": "elsewhere", "started": started}
+            (folder.session_files / f"{number}.json").write_text(json.dumps(gone))
+
+    def call(number: int, state: str, started: float, *, analyzer: int | None = 1) -> None:
+        place = package.path / "analysis" / str(number)
+        place.mkdir(parents=True)
+        request = {"kind": "analyze", "script": {"path": "/s.py"}, "analyzer": analyzer}
+        (place / "request.json").write_text(json.dumps(request))
+        record = {"state": state, "started": started, "ended": started + 1}
+        (place / "session.json").write_text(json.dumps(record))
+
+    attempt(1, 100.0)
+    attempt(2, 200.0)
+    attempt(3, 300.0)
+    call(1, "succeeded", 50.0)
+    call(2, "crashed", 310.0)
+    call(3, "succeeded", 311.0, analyzer=2)
+    call(4, "succeeded", 311.0, analyzer=None)
+    assert memory_use.count_lost_in_a_row(folder, "t") == 3
+    call(5, "succeeded", 210.0)
+    assert memory_use.count_lost_in_a_row(folder, "t") == 1
+    attempt(4, None)
+    assert memory_use.count_lost_in_a_row(folder, "t") == 2
+    call(6, "succeeded", 400.0)
+    assert memory_use.count_lost_in_a_row(folder, "t") == 1

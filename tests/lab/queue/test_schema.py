@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import sqlite3
 from pathlib import Path
@@ -157,6 +158,27 @@ def test_a_queue_of_version_4_has_trainings_and_commands(tmp_path: Path) -> None
         ]
         assert {one.session_folder for one in found} == {""}
         assert store.find("command").plan == {**PLAN, "is_command": True}
+
+
+@pytest.mark.parametrize("request_file", [b"", b"[]", b"{", b'{"kind": []}', b"\xff", b"[" * 100_000, None])
+def test_a_damaged_package_does_not_stop_the_migration_of_version_4(
+    tmp_path: Path, request_file: bytes | None
+) -> None:
+    package = tmp_path / "package"
+    package.mkdir()
+    if request_file is None:
+        os.mkfifo(package / "request.json")
+    else:
+        (package / "request.json").write_bytes(request_file)
+    ended = {"state": FAILED, "plan": {}}
+    with QueueStore.open(tmp_path / "lab") as store:
+        store.submit([task(name="good")])
+        store.restore([task(name=name, package=name, **ended) for name in (str(package), "\0", "x" * 5000)])
+    for column in ("kind", "session_folder"):
+        ask(tmp_path / "lab" / "lab.db", f"ALTER TABLE task DROP COLUMN {column}")
+    ask(tmp_path / "lab" / "lab.db", "PRAGMA user_version = 4")
+    with QueueStore.open(tmp_path / "lab") as store:
+        assert [one.label for one in store.tasks()] == ["T_1", "T_2", "T_3", "T_4"]
 
 
 def test_a_rebuilt_queue_has_another_identity(tmp_path: Path) -> None:

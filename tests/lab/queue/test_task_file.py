@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -214,3 +217,67 @@ def test_a_missing_package_is_an_error_only_for_a_writer(tmp_path: Path) -> None
     with pytest.raises(FileNotFoundError):
         task_file.write(task(package=str(tmp_path / "gone")), LAB)
     assert of(tmp_path / "gone") == []
+
+
+STRANGE = [
+    None, [], {}, "", "\udcff", -1, 2**70, 1e308, True, [[]], {"a": {"a": {}}}, "../../x", "/", "train",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [TaskKind.ANALYZE, TaskKind.PREDICT])
+def test_no_damage_of_a_session_folders_file_hides_the_others(kind: TaskKind, tmp_path: Path) -> None:
+    folder = package(tmp_path / "p")
+    made, damaged = (session_folder.create(folder, kind, {}) for _ in range(2))
+    for id, one in (("01", made), ("02", damaged)):
+        task_file.write(task(id=id, package=str(folder), kind=kind, session_folder=str(one.path)), LAB)
+    (path,) = damaged.session_files.glob("task-*")
+    body = json.loads(path.read_text())
+    wholes = [b"", b"\0" * 100, b"[" * 100_000, b"[]", b"null", b"1", b"\xff{}", path.read_bytes()[:-9]]
+    changed = [{**body, name: value} for name in body for value in STRANGE]
+    missing = [{key: value for key, value in body.items() if key != name} for name in body]
+    older = [{**body, "plan": value} for value in STRANGE]
+    for one in older:
+        del one["kind"]
+    texts = [json.dumps(one).encode() for one in (*changed, *missing, *older)]
+    for text in (*wholes, *texts):
+        path.write_bytes(text)
+        found = task_file.read_all(folder)
+        assert "01" in [one.task.id for one in found], text
+        for one in found:
+            assert one.task.kind == kind and one.task.package == str(folder), text
+            assert Path(one.task.session_folder).parent.parent == folder, text
+
+
+def test_session_folders_that_lead_elsewhere_are_no_tasks_of_the_package(tmp_path: Path) -> None:
+    folder, other = package(tmp_path / "p"), package(tmp_path / "other")
+    made = session_folder.create(other, TaskKind.ANALYZE, {})
+    task_file.write(task(id="01", package=str(other), kind="analyze", session_folder=str(made.path)), LAB)
+    (folder / "analyzers").mkdir()
+    (folder / "analyzers" / "1").symlink_to(made.path)
+    (folder / "analyzers" / "2").mkdir()
+    (folder / "analyzers" / "2" / "sessions").write_text("no folder")
+    (folder / "analyzers" / "x").mkdir()
+    (folder / "predictions").write_text("no folder")
+    assert not any(one.is_original for one in task_file.read_all(folder))
+    (folder / "analyzers" / "1").unlink()
+    (folder / "analyzers" / "1").symlink_to("1")
+    assert task_file.read_all(folder) == []
+    (folder / "analyzers" / "3" / "sessions").mkdir(parents=True)
+    (folder / "analyzers" / "3" / "sessions" / "task-03.json").mkdir()
+    os.mkfifo(folder / "analyzers" / "3" / "sessions" / "task-04.json")
+    assert task_file.read_all(folder) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_a_folder_that_cannot_be_listed_is_skipped(tmp_path: Path) -> None:
+    folder = package(tmp_path / "p")
+    task_file.write(task(id="01", package=str(folder)), LAB)
+    (folder / "analyzers").mkdir(mode=0)
+    (folder / "sessions" / "task-01.json").chmod(0o644)
+    program = """import os; from pathlib import Path; from roost.lab.queue import task_file
+os.setuid(65534)  # below this folder, as those above it are closed to others
+said = []
+print([one.task.id for one in task_file.read_all(Path(), said.append)], len(said))
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "['01'] 1\n"), done

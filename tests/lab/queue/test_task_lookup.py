@@ -58,6 +58,33 @@ def test_a_label_names_a_task_of_its_kind(store: QueueStore) -> None:
         store.find("T_2")
 
 
+def test_a_label_is_no_beginning_of_an_id_and_no_folder_and_of_its_own_lab(
+    store: QueueStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "A_2").mkdir()
+    reads = {"kind": "analyze", "package": "/runs/one", "session_folder": "/runs/one/analyzers/1"}
+    folder = {"id": "01a2", "name": "other", "package": str(tmp_path / "A_2")}
+    trained, analyzer = store.submit([task(**folder), task(id="01a1", **reads)])
+    assert store.find("A_2") == analyzer and store.find("./A_2") == trained
+    assert store.find_all("A_2") == [analyzer]
+    for wrong in ("A_1", "a_1", "A1", "A_2 A_2", "A_2/", "A_+2", "A_２", "A_2\0"):
+        if wrong != "A_2/":
+            with pytest.raises(NotFound):
+                store.find(wrong)
+    assert store.find("A_2/") == trained, "a path"
+    with QueueStore.open(tmp_path / "other lab") as other:
+        (theirs,) = other.submit(
+            [task(id="01a3", kind="analyze", package="/x", session_folder="/x/analyzers/1")]
+        )
+        assert theirs.label == "A_1" and other.find("A_1") == theirs
+        for strange in ("A_2", analyzer.id):
+            with pytest.raises(NotFound):
+                other.find(strange)
+    with pytest.raises(NotFound):
+        store.find(theirs.label)
+
+
 def test_the_whole_id_goes_before_a_name_and_that_before_a_beginning(store: QueueStore) -> None:
     store.submit([task(id="01a", name="x"), task(id="01ab", name="01a"), task(id="07", name="01ab")])
     assert store.find("01a").id == "01a"

@@ -16,7 +16,8 @@ from roost.devices.resource_request import ResourceRequest
 from roost.lab.queue.task import PENDING, RUNNING
 from roost.operations import lab
 from roost.operations.devices import devices
-from roost.operations.devices.devices import CardStatus, DeviceChange
+from roost.operations.devices.device_list import CardStatus
+from roost.operations.devices.devices import DeviceChange
 from roost.operations.queue.resources import require_satisfiable
 from tests.devices.leasing import at_once, take
 from tests.lab.labs import Lab

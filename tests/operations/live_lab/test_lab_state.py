@@ -8,12 +8,17 @@ import msgspec
 import pytest
 
 from roost.base.errors import UsageError
-from roost.operations.devices.devices import CardStatus, DeviceList, ForeignProcess, TaskOnCard
-from roost.operations.devices.host_status import HostStatus
+from roost.operations.devices.device_list import (
+    CardStatus,
+    DeviceList,
+    ForeignProcess,
+    HostStatus,
+    TaskOnCard,
+)
 from roost.operations.live_lab import lab_change
 from roost.operations.live_lab.lab_state import LabState, LabSweep, LabTask
 from roost.operations.live_lab.value_history import MAX_POINTS, MAX_SAMPLES, MetricHistory
-from roost.operations.queue.list_tasks import TaskRow
+from roost.operations.task_results import TaskRow
 
 CARD = "GPU-0"
 

@@ -18,8 +18,6 @@ from roost.lab.queue.queue_store import QueueStore
 from roost.lab.queue.task import CRASHED, ENDED, FAILED, PENDING, RUNNING, SUCCEEDED, Task
 from roost.operations.queue import list_tasks as listing
 from roost.operations.queue.list_tasks import (
-    Sweep,
-    TaskRow,
     card_numbers,
     count_hidden,
     group_sweeps,
@@ -27,6 +25,7 @@ from roost.operations.queue.list_tasks import (
     task_row,
     wait_without_daemon,
 )
+from roost.operations.task_results import Sweep, TaskRow
 from roost.package import live_progress
 from tests.lab.labs import Lab
 from tests.lab.queued import card, task

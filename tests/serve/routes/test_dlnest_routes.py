@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from roost.lab.queue.queue_store import QueueStore
 from roost.lab.queue.task import ENDED
 from roost.lab.scheduling import max_sleep
 from roost.operations import lab
+from roost.operations.analyzers.start_analyzer import AnalyzerRequest, start_analyzer
 from roost.operations.queue.submit_command import submit_command
 from roost.serve import request_journal
 from roost.serve.http.listening_sockets import SOCKET_NAME
@@ -24,6 +26,7 @@ from roost.serve.routes.dlnest_routes import FORM_PATHS, ROUTES
 from tests.dlnest_project import dlnest_project
 from tests.messages import Messages
 from tests.operations.packages import project
+from tests.project import projects
 from tests.serve.servers import Server
 from tests.waiting import wait_for
 
@@ -347,6 +350,41 @@ def test_analyzers_that_do_not_exist(client: Client, name: str, given: dict[str,
     if "task_ID" in given:
         found = client.ask(name, **{**given, "task_ID": client.blocker})
         assert found["code"] == "usage" and "not an analyzer" in found["error"]
+
+
+def test_scripts_outside_of_the_folders_are_refused(client: Client, tmp_path: Path) -> None:
+    made = projects.project(tmp_path)
+    scripts, outside = tmp_path / "AnalyzeScripts", tmp_path / "outside.py"
+    (scripts / "folder.py").mkdir(parents=True)
+    for path in (scripts / "inside.py", outside, tmp_path / "AnalyzeScripts.py"):
+        path.write_text("def experience(self): ...\n")
+    (scripts / "link.py").symlink_to(outside)
+    (scripts / "up").symlink_to(tmp_path)
+    (scripts / "loop.py").symlink_to("loop.py")
+    (scripts / "device.py").symlink_to("/dev/zero")
+    (scripts / "proc.py").symlink_to("/proc/self/environ")
+    os.mkfifo(scripts / "fifo.py")
+    with (scripts / "huge.py").open("wb") as file:
+        file.truncate(1 << 40)
+    options = TaskOptions(gpus=0, begin="+2h")
+    request = AnalyzerRequest(package=made.path, project=tmp_path, untrained=True, options=options)
+    (task,) = start_analyzer(request).tasks
+    names = [
+        "../outside", "../outside.py", "inside/../../outside", "../AnalyzeScripts", "../AnalyzeScripts.py",
+        str(outside), f"/{outside}", "link", "link.py", "up/outside", "loop", "device", "proc", "fifo",
+        "fifo.py", "folder", "folder.py", "huge", ".", "..", "/", "//", "", "~", "~root", "inside\0",
+        "\0inside", "x" * 4096, "x" * 4097, "x" * 100_000, "a/" * 2000, "in*",
+        "file:///etc/hostname", "inside\n", " inside", "INSIDE", "..\\outside", "%2e%2e/outside",
+    ]  # fmt: skip
+    for name in names:
+        found = client.json("run_exp", task_ID=task.id, command=name)
+        assert found["status"] == "error" and found["code"] != "internal", name
+        assert client.ask("run_exp", task_ID=task.label, command=name)["status"] == "error", name
+        assert len(found["error"]) < 10_000
+    assert not (made.path / "analysis").exists(), "nothing is left"
+    for name in ("inside", "inside.py", str(scripts / "inside.py"), "../AnalyzeScripts/inside"):
+        assert client.ask("run_exp", task_ID=task.label, command=name)["status"] == "success", name
+    client.ask("del_task", task_ID=task.label)
 
 
 def test_the_middleware_keeps_its_status_and_a_query_is_accepted(client: Client) -> None:

@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as some
 from PIL import Image
 from rich.cells import cell_len
+from rich.segment import Segment
 from rich.style import Style
+from textual.strip import Strip
 
 from roost.base.errors import RoostError
 from roost.tui import first_frame
@@ -135,7 +137,7 @@ def test_a_single_point_is_a_dash() -> None:
         ("a\tb", "a   b"),
         ("\x1b[8mhidden\x1b[0m", r"\x1b[8mhidden"),
         ("[bold]x[/bold]", "[bold]x[/bold]"),
-        ("x" * 10_000, "x" * styled_text.MAX_LINE_CHARACTERS),
+        ("x" * 10_000, "x" * (styled_text.MAX_LINE_CHARACTERS - 1) + "…"),
     ],
 )
 def test_a_line_of_output(line: str, text: str) -> None:
@@ -206,3 +208,25 @@ def test_what_is_no_picture(data: bytes) -> None:
 )
 def test_which_terminals_show_sixel(environment: dict[str, str], can: bool) -> None:
     assert pictures.can_show_sixel(environment) == can
+
+
+@pytest.mark.parametrize(
+    "text", ["x" * 4096, "日本" * 700 + "y" * 90, "\u0301e" * 300, "ab日" * 40, "short", ""]
+)
+@pytest.mark.parametrize("width", [1, 2, 7, 80])
+def test_a_wrapped_line_is_whole_and_no_piece_is_too_wide(text: str, width: int) -> None:
+    style = Style(bold=True)
+    strip = Strip([Segment(text[:9]), Segment(text[9:], style)])
+    pieces = styled_text.wrap(strip, width)
+    assert "".join(piece.text for piece in pieces) == text
+    assert [piece.cell_length for piece in pieces] == [cell_len(piece.text) for piece in pieces]
+    if width > 1:
+        assert all(piece.cell_length <= width for piece in pieces)
+        assert all(piece.cell_length >= width - 1 for piece in pieces[:-1])
+    assert "".join(part for piece in pieces for part, its, _ in piece if its == style) == text[9:]
+
+
+def test_names_of_any_length_are_cut_to_their_cells() -> None:
+    for name in ("x" * 10**6, "日" * 10**6, "\u0301" * 10**6):
+        assert styled_text.cell(name, 20).cell_length == 20
+        assert cell_len(styled_text.middle(name, 20)) <= 20

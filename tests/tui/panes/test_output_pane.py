@@ -69,6 +69,58 @@ def test_of_much_output_the_end_is_kept_and_shown() -> None:
     drive(body)
 
 
+def test_of_an_endless_line_the_beginning_is_shown_and_of_a_progress_bar_its_last_state() -> None:
+    async def body() -> None:
+        async with client_on(small_lab()) as pilot:
+            server = app_of(pilot).server
+            server.write_lines([f"begin {'x' * 100_000}"])
+            await press(pilot, "f2")
+            assert "xx…" in screen_text(pilot)
+            await press(pilot, "g")
+            assert "begin xxx" in screen_text(pilot)
+            server.clear()
+            for begin in range(0, 100_000, 5000):
+                server.write("".join(f"\r{number} of 100,000" for number in range(begin, begin + 5000)))
+            await press(pilot)
+            assert "99999 of 100,000" in screen_text(pilot)
+            server.write("\n")
+            for _ in range(20):
+                server.write("y" * 10_000)
+            server.write("\nlast\n")
+            await press(pilot)
+            assert server.count() == 3 and "last" in screen_text(pilot)
+            assert len(server.text()) < 100_000
+
+    drive(body)
+
+
+def test_wide_and_combining_characters_and_characters_from_right_to_left_leave_the_frame_whole() -> None:
+    family = "👩\u200d👩\u200d👧"
+    names = [
+        "日本語の名前" * 20,
+        "e\u0301" * 200,
+        "שלום עולם " * 20,
+        family * 30,
+        "\u0300" * 50,
+        "x" * 100_000,
+    ]
+
+    async def body() -> None:
+        rows: Any = [TaskRowChange(task_row(number, name, "running")) for number, name in enumerate(names, 1)]
+        async with client_on(rows) as pilot:
+            app = app_of(pilot)
+            for name in names:
+                app.server.write_lines([name])
+            for number, size in enumerate([(120, 40), (61, 17)]):
+                app.view.move(3 * number)
+                await pilot.resize_terminal(*size)
+                await press(pilot, "j")
+                strips = app.screen._compositor.render_strips()
+                assert [strip.cell_length for strip in strips] == [size[0]] * size[1]
+
+    drive(body)
+
+
 @pytest.mark.parametrize("back", [("k", "j"), ("pageup", "pagedown"), ("g", "G")])
 def test_long_lines_are_read_to_their_ends_and_scrolled(back: tuple[str, str]) -> None:
     up, down = back

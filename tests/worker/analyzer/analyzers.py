@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -24,7 +25,7 @@ _SECONDS = 60.0
 class Analyzer:
     """The process of one attempt, and its inbox."""
 
-    def __init__(self, package: PackageFolder, folder: Path) -> None:
+    def __init__(self, package: PackageFolder, folder: Path, max_files: int | None = None) -> None:
         self.package, self.folder = package, folder
         self.inbox = analyzer_folder.inbox(folder)
         self.output = folder / analyzer_folder.OUTPUT
@@ -37,6 +38,8 @@ class Analyzer:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
+                preexec_fn=max_files
+                and (lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (max_files, max_files))),
             )
 
     def ask(self, source: str, name: str = "look", folder: Path | None = None) -> Path:
@@ -100,6 +103,6 @@ def session_folder(package: PackageFolder, **request: Any) -> Path:
     return folder
 
 
-def started(package: PackageFolder, **request: Any) -> Analyzer:
-    """An analyzer on a package."""
-    return Analyzer(package, session_folder(package, **request))
+def started(package: PackageFolder, *, max_files: int | None = None, **request: Any) -> Analyzer:
+    """An analyzer on a package, which may open so many files."""
+    return Analyzer(package, session_folder(package, **request), max_files)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,11 +13,13 @@ import pytest
 
 from roost.analysis import analysis_folder
 from roost.package.package import PackageFolder
+from tests.project.dlnest import projects
 from tests.project.trained import trained
 from tests.waiting import wait_for
 from tests.worker.analyzer.analyzers import Analyzer, started
 
 RUNS = "def experience(self):\n    print('hello')\n    return {'step': self.checkpoint.step}\n"
+WAITS = "    while not os.path.exists('go'): time.sleep(0.01)\n"
 FOREVER = "def experience(self):\n    print('begins', flush=True)\n    while True: pass\n"
 
 
@@ -118,6 +123,19 @@ def test_another_checkpoint(analyzer: Analyzer) -> None:
     assert "\x1b[31mnot switched: " in analyzer.text()
 
 
+def test_a_switch_leaves_the_former_checkpoint_whole_until_the_other_is(tmp_path: Path) -> None:
+    ends = "    def AAll(self):\n        open('ended', 'a').write('x')\n        raise SystemExit('in AAll')\n"
+    made = projects.package(tmp_path, {"LifeCycle.py": f"{projects.LIFE_CYCLE}\n{ends}"})
+    source = "import os\ndef experience(self): return os.path.exists('ended'), self.runner.model is not None"
+    with started(made, untrained=True) as one:
+        one.inbox.add_switch(99)
+        assert one.run(source)[1] == [False, True]
+        one.inbox.add_switch("untrained")
+        one.printed("the end of the former checkpoint's work: in AAll")
+        assert one.run(source)[1] == [True, True]
+    assert (made.path / "ended").read_text() == "x"
+
+
 def test_a_stop_ends_the_script_and_the_calls_that_wait(package: PackageFolder) -> None:
     with started(package, untrained=True) as one:
         runs, waits = one.ask(FOREVER), one.ask(RUNS)
@@ -165,8 +183,19 @@ def test_a_forked_process_ends_with_the_script(analyzer: Analyzer) -> None:
 
 
 def test_what_a_script_does_to_the_process_ends_with_it(analyzer: Analyzer) -> None:
-    for line in ("os.close(1); os.close(2)", "os.umask(0o777)", "sys.stdout.detach()"):
-        analyzer.run(f"import os, sys\ndef experience(self): {line}")
+    for line in (
+        "os.close(1); os.close(2)", "os.closerange(3, 4096)", "os.closerange(0, 4096)",
+        "os.umask(0o777)", "os.chdir('/')", "os.environ.clear()",
+        "sys.stdout.detach()", "sys.stdout = sys.stderr = None", "sys.modules['json'] = None",
+        "[setattr(builtins, name, None) for name in ('print', 'open', 'len', 'isinstance', 'Exception')]",
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN); signal.alarm(1)",
+        "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGTERM])",
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (0, -1))",
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (0, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))",
+    ):  # fmt: skip
+        modules = "builtins, os, resource, signal, sys"
+        spoils, _ = analyzer.run(f"import {modules}\ndef experience(self): {line}")
+        assert spoils.state == "succeeded", line
         found, _ = analyzer.run(RUNS)
         place = analyzer.package.path / "analysis" / str(found.number)
         assert found.state == "succeeded" and (place / "_output.txt").read_text() == "hello\n", line
@@ -177,3 +206,113 @@ def test_a_script_that_removes_its_folder(analyzer: Analyzer) -> None:
     place = analyzer.ask("import shutil\ndef experience(self): shutil.rmtree(self._files.place)")
     analyzer.printed(f"analysis {place.name} cannot be stored: ")
     assert analyzer.run(RUNS)[0].state == "succeeded"
+
+
+def test_what_a_script_sets_ends_with_it(analyzer: Analyzer) -> None:
+    reads = """import builtins, gc, logging, os, signal, sys, threading, warnings
+import numpy as np
+import torch
+def experience(self):
+    return [
+        sys.getrecursionlimit(), sys.path, sys.gettrace() is None, sys.dont_write_bytecode, sys.argv,
+        gc.isenabled(), logging.root.manager.disable, str(warnings.filters), dict(os.environ), os.getcwd(),
+        os.umask(0o022), str(signal.getsignal(signal.SIGTERM)), signal.getitimer(signal.ITIMER_REAL),
+        np.geterr(), torch.get_num_threads(), str(torch.get_default_dtype()), torch.is_grad_enabled(),
+        str(torch.get_default_device()), torch.get_deterministic_debug_mode(), torch.is_anomaly_enabled(),
+        torch.get_float32_matmul_precision(), torch.backends.cudnn.benchmark,
+        torch.is_autocast_enabled("cpu"), sorted(os.sched_getaffinity(0)), torch.rand(2).tolist(),
+    ]
+"""
+    spoils = """import gc, logging, os, signal, sys, warnings
+import numpy as np
+import torch
+def experience(self):
+    sys.setrecursionlimit(200); sys.path.clear(); sys.settrace(lambda *_: None); sys.argv = []
+    sys.dont_write_bytecode = False; gc.disable(); logging.disable(50); warnings.simplefilter("error")
+    os.environ["PATH"] = ""; os.environ["NEW"] = "1"; os.chdir("/"); os.umask(0o77)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN); signal.setitimer(signal.ITIMER_REAL, 0.5)
+    np.seterr(all="raise"); torch.set_num_threads(7); torch.set_default_dtype(torch.float64)
+    torch.set_grad_enabled(False); torch.set_default_device("meta"); torch.set_deterministic_debug_mode(0)
+    torch.autograd.set_detect_anomaly(True); torch.set_float32_matmul_precision("medium")
+    torch.backends.cudnn.benchmark = True; torch.set_autocast_enabled("cpu", True)
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+"""
+    _, before = analyzer.run(reads)
+    assert analyzer.run(spoils)[0].state == "succeeded"
+    _, after = analyzer.run(reads)
+    assert after == before
+
+
+def test_descriptors_that_scripts_leave_open_are_closed_when_they_run_out(package: PackageFolder) -> None:
+    leaks = """import os, resource
+def experience(self):
+    self.left = [open(os.devnull) for _ in range(100)]
+    self.left += [os.open(os.devnull, os.O_RDONLY) for _ in range(10**6)]
+"""
+    keeps = "import os\ndef experience(self): self.kept = open(os.devnull)"
+    reads = "def experience(self): return self.kept.read()"
+    uses_all = (
+        "import os\nleft = []\ndef experience(self):\n    print('begins', flush=True)\n    while True:\n"
+    )
+    uses_all += "        try: left.append(os.open(os.devnull, os.O_RDONLY))\n        except OSError: pass\n"
+    with started(package, untrained=True, max_files=400) as one:
+        assert one.run(keeps)[0].state == "succeeded"
+        assert one.run(reads)[1] == "", "a few may be needed by the next script"
+        for _ in range(3):
+            found, _ = one.run(leaks)
+            assert (found.state, found.recorded.reason) == ("failed", "exception"), one.text()
+            assert "too many files are open" in (found.recorded.error or "")
+            assert one.run("def experience(self): ...")[0].state == "succeeded"
+        assert "files that scripts have left open were closed" in one.text()
+        place = one.ask(uses_all)
+        one.printed("begins")
+        one.inbox.request_interrupt(int(place.name))
+        assert one.ended(place).recorded.reason == "interrupted"
+        assert one.run("def experience(self): ...")[0].state == "succeeded"
+        one.process.send_signal(signal.SIGTERM)
+        assert one.process.wait(60) == 75
+
+
+FILLS = """import os
+def experience(self):
+    print("before")
+    with open("fill", "wb", buffering=0) as file:
+        try:
+            while True: file.write(bytes(1 << 12))
+        except OSError: pass
+    print("lost" * 10_000)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a disk takes root")
+def test_a_full_and_a_read_only_disk_end_no_analyzer(package: PackageFolder, tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(disk)]
+    if subprocess.run(mount, capture_output=True).returncode != 0:
+        pytest.skip("this machine does not let us mount")
+    try:
+        shutil.copytree(
+            package.path, disk / "run", ignore=shutil.ignore_patterns("analyzers", "analysis", "Checkpoints")
+        )
+        with started(PackageFolder.open(disk / "run"), untrained=True) as one:
+            waits = one.ask(FILLS)
+            wait_for(lambda: (disk / "run" / "fill").exists() and not os.statvfs(disk).f_bavail, 60)
+            assert analysis_folder.read(waits).state == "running", "its end cannot be stored yet"
+            (disk / "run" / "fill").unlink()
+            assert "No space left" in (one.ended(waits).error or ""), "its value could not be stored"
+            assert "bytes of output were lost: disk full" in one.printed("failed after")
+            place = one.ask("def experience(self): ...")
+            assert one.ended(place).state == "succeeded"
+            reads = one.ask(f"import os, time\ndef experience(self):\n    print('begins')\n{WAITS}")
+            one.begun(reads)
+            analyses = str(disk / "run" / "analysis")
+            subprocess.run(["mount", "--bind", analyses, analyses], check=True)
+            subprocess.run(["mount", "-o", "remount,bind,ro", analyses], check=True)
+            (disk / "run" / "go").touch()
+            assert "Read-only file system" in one.printed(f"analysis {reads.name}: failed")
+            subprocess.run(["umount", analyses], check=True)
+            assert one.run("def experience(self): return 7")[1] == 7
+    finally:
+        subprocess.run(["umount", str(disk / "run" / "analysis")], capture_output=True)
+        subprocess.run(["umount", str(disk)], check=True)

@@ -131,9 +131,13 @@ class CallInbox:
         the call began may have added it."""
         (self.folder / f"{call.seq}{_BEGUN}").unlink(missing_ok=True)
 
-    def withdraw(self, call: CallRequest) -> None:
-        """Removes a call that has not begun."""
-        (self.folder / f"{call.seq}{_WAITING}").unlink(missing_ok=True)
+    def withdraw(self, call: CallRequest) -> bool:
+        """Removes a call that has not begun; False if it has, or was withdrawn by another process."""
+        try:
+            (self.folder / f"{call.seq}{_WAITING}").unlink()
+        except FileNotFoundError:
+            return False
+        return True
 
     # --- the interrupts
 
@@ -145,6 +149,10 @@ class CallInbox:
     def interrupted(self) -> set[int]:
         """Returns the numbers of the analyses that are to be interrupted."""
         return {number for number, name in self._numbered() if name.endswith(_INTERRUPT)}
+
+    def is_interrupted(self, analysis: int) -> bool:
+        """Whether an analysis is to be interrupted."""
+        return (self.folder / f"{analysis}{_INTERRUPT}").exists()
 
     def remove_interrupt(self, analysis: int) -> None:
         """Removes the request to interrupt an analysis."""

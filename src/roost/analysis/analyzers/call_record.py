@@ -49,6 +49,15 @@ def begin(folder: Path, *, output_begin: int | None) -> SessionRecord:
     return record
 
 
+def record_unrun(folder: Path, found: CallEnd) -> None:
+    """Writes the end of a call that never began.
+
+    Raises:
+        OSError: A file cannot be written.
+    """
+    end(folder, begin(folder, output_begin=None), found, output_end=None)
+
+
 def end(folder: Path, record: SessionRecord, found: CallEnd, *, output_end: int | None) -> None:
     """Writes the end of a call, and makes its folder durable and seals it.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import select
 import sys
@@ -38,9 +39,15 @@ class FolderWatch:
                 self._poll.register(fd, select.POLLIN)
 
     def wait(self) -> bool:
-        """Waits until a file may have been added; False after `close`. May return without any."""
+        """Waits until a file may have been added; False after `close`. May return without any.
+
+        Raises:
+            OSError: Other code of this process has closed the descriptors.
+        """
         seconds = _SAFETY_SECONDS if self._fd >= 0 else _LOOK_SECONDS
-        for fd, _ in self._poll.poll(seconds * 1000):
+        for fd, event in self._poll.poll(seconds * 1000):
+            if event & select.POLLNVAL:
+                raise OSError(errno.EBADF, os.strerror(errno.EBADF))
             if fd == self._wake_fd:
                 return False
             os.read(fd, 1 << 16)

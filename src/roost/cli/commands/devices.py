@@ -146,8 +146,9 @@ def command(
 def _print_history(since: str | None, *, as_json: bool) -> int:
     from roost.cli import device_history_view
     from roost.operations.devices import device_history
+    from roost.operations.devices.device_list import DEFAULT_SINCE
 
-    found = device_history.history(since or device_history.DEFAULT_SINCE)
+    found = device_history.history(since or DEFAULT_SINCE)
     if as_json:
         terminal.print_json(found)
         return 0

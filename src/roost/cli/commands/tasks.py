@@ -12,7 +12,7 @@ import click
 from roost.display import table, terminal
 
 if TYPE_CHECKING:
-    from roost.operations.queue.list_tasks import TaskRow
+    from roost.operations.task_results import TaskRow
 
 _MAX_PENDING = 50
 _STATES = ("pending", "starting", "running", "stopping", "succeeded", "failed", "stopped", "crashed")

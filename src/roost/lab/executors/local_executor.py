@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -187,8 +188,13 @@ class LocalExecutor:
     def request_stop(self, task: Task, *, now: bool) -> None:
         """Implements `Executor.request_stop`, by a signal."""
         found = self._running(task)
-        if found is not None:
-            session_control.request_stop(found, now=now)
+        if found is None:
+            return
+        if found.lock is not None and not found.lock.exists():
+            # The package was moved or removed, so no process has a lock at its path open. When the record was
+            # read these were its processes.
+            found = replace(found, lock=None)
+        session_control.request_stop(found, now=now)
 
     def _running(self, task: Task) -> Session | None:
         """Returns the session as last read, if it ran then; the package may be removed by now."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from roost.analysis import analysis_folder
+from roost.analysis.analyzers import analyzer_folder
 from roost.base.system.worker_protocol import OUT_OF_MEMORY
 from roost.devices.card import TYPICAL_CONTEXT_MB, Card
 from roost.lab.memory.memory_prediction import OutOfMemory
@@ -92,17 +95,38 @@ def _number(memory: Mapping[str, Any], name: str, unknown: float = 0.0) -> float
 
 
 def count_lost_in_a_row(folder: SessionFolder, task: str) -> int:
-    """Returns how many of a task's newest sessions in a row ended by no fault of their own and saved no
-    checkpoint: their supervisor was killed, or another process took memory that was promised to them."""
-    lost = []
+    """Returns how many of a task's newest sessions in a row ended by no fault of their own and achieved
+    nothing: they saved no checkpoint, or of an analyzer no script succeeded. Their supervisor was killed, or
+    another process took memory that was promised to them."""
+    lost: list[Session] = []
     for session in reversed(folder.sessions()):
         if session.request.task != task or not _is_lost(session):
             break
-        lost.append(session.number)
-    saved = set[int]()
+        lost.append(session)
+    useful = set[int]()
     if lost and folder.is_package:
-        saved = {info.session for info in checkpoint.read_manifests(PackageFolder(folder.path).checkpoints)}
-    return next((count for count, number in enumerate(lost) if number in saved), len(lost))
+        useful = {info.session for info in checkpoint.read_manifests(PackageFolder(folder.path).checkpoints)}
+    elif lost and folder.path.parent.name == analyzer_folder.NAME:
+        useful = _sessions_with_results(folder, lost)
+    return next((count for count, session in enumerate(lost) if session.number in useful), len(lost))
+
+
+def _sessions_with_results(folder: SessionFolder, newest: Sequence[Session]) -> set[int]:
+    """Returns the numbers of those sessions of an analyzer in which a script has succeeded.
+
+    Args:
+        folder: The folder of the analyzer.
+        newest: Its newest sessions, the newest first.
+    """
+    begins = [(one.number, one.recorded.started) for one in newest]
+    ends = analysis_folder.success_times(
+        folder.package_path / analysis_folder.NAME,
+        int(folder.path.name),
+        since=min((began for _, began in begins if began is not None), default=math.inf),
+    )
+    return {
+        next((number for number, began in begins if began is not None and began <= end), 0) for end in ends
+    }
 
 
 def _is_lost(session: Session) -> bool:

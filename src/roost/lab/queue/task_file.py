@@ -137,7 +137,7 @@ def read_all(package: Path, report: Callable[[str], None] = lambda _: None) -> l
         report: Called with a line for each file that is skipped, with the reason.
     """
     found = []
-    for path in _files(package, "task-*.json"):
+    for path in _files(package, "task-*.json", report):
         try:
             found.append(_read(path, package))
         except (OSError, ValueError, TypeError, KeyError, RecursionError, msgspec.ValidationError) as error:
@@ -145,8 +145,13 @@ def read_all(package: Path, report: Callable[[str], None] = lambda _: None) -> l
     return found
 
 
-def _files(package: Path, pattern: str) -> Iterator[Path]:
-    for folder in (package, *(one.path for _, one in session_folder.find_all(package))):
+def _files(package: Path, pattern: str, report: Callable[[str], None] = lambda _: None) -> Iterator[Path]:
+    folders = [package]
+    try:
+        folders += [one.path for _, one in session_folder.find_all(package)]
+    except OSError as error:  # a folder that this user may not list
+        report(f"{package}: {error}")
+    for folder in folders:
         yield from sorted((folder / session_folder.FOLDER).glob(pattern))
 
 
@@ -165,6 +170,8 @@ def _read(path: Path, package: Path) -> StoredTask:
         raise ValueError("a newer roost has written it")
     if "array" in body:  # its name in the first version of the queue
         body["sweep"] = body.pop("array")
+    if not isinstance(body["plan"], dict):
+        raise TypeError(f"its plan is {body['plan']!r}")
     if "kind" not in body:  # before there were others than trainings and commands
         body["kind"] = task_rows.kind_of_older(body["plan"], package)
     folder = path.parent.parent

@@ -11,7 +11,7 @@ from roost.analysis import analysis_folder
 from roost.analysis.analyzers import analyzer_folder
 from roost.lab.queue.task import ENDED, PENDING, STARTING, Task
 from roost.operations import lab
-from roost.operations.analyzers.script_call import ScriptCall
+from roost.operations.analyzers.call_results import ScriptCall
 from roost.operations.reading.output_reader import OutputReader
 from roost.package.session_schema import SessionRecord
 from roost.package.sessions import Session
@@ -34,7 +34,11 @@ def follow_call(call: ScriptCall) -> Iterator[bytes | str | Session]:
     place = Path(call.folder)
     session = yield from _wait_for_begin(call, place)
     begin = session.recorded.output_begin
-    if begin is None:  # it has never run
+    if begin is None:  # it never runs, and is being recorded as such
+        while session.is_live:
+            yield b""
+            time.sleep(_TICK_SECONDS)
+            session = analysis_folder.read(place)
         yield session
         return
     request = analysis_folder.AnalysisSessionRequest.from_json(session.request)
@@ -74,33 +78,38 @@ def _cut(piece: bytes, offset: int, end: int | None) -> bytes:
 
 
 def _wait_for_begin(call: ScriptCall, place: Path) -> Generator[bytes | str, None, Session]:
-    next_look, last_note = 0.0, None
+    next_look, last_note, first_note = 0.0, None, time.monotonic() + _TASK_SECONDS
     pause = _FIRST_TICK_SECONDS
     while not (place / analysis_folder.RECORD).exists():
         if time.monotonic() >= next_look:
             next_look = time.monotonic() + _TASK_SECONDS
             with lab.open_queue() as store:
                 task = store.task(call.task)
-            if task.state in ENDED:
+            is_queued = analyzer_folder.inbox(task.folder).is_queued(call.analysis)
+            if task.state in ENDED or not is_queued:
                 if (place / analysis_folder.RECORD).exists():
                     break
-                record = SessionRecord(
-                    state="crashed", error=f"the analyzer has {task.state}", exit_code=1, reason="analyzer"
-                )
+                why = f"the analyzer has {task.state}" if task.state in ENDED else "the call was removed"
+                record = SessionRecord(state="crashed", error=why, exit_code=1, reason="analyzer")
                 return replace(analysis_folder.read(place), record=record)
-            note = _waiting_note(task) or lab.restart_lost_daemon()
+            note = lab.restart_lost_daemon()
+            if note is None and time.monotonic() >= first_note:  # a warm analyzer begins at once
+                note = _waiting_note(task)
             if note is not None and note != last_note:
                 yield note
-            last_note = note
+            last_note = note or last_note
         yield b""
         time.sleep(pause)
         pause = min(_TICK_SECONDS, 2 * pause)
     return analysis_folder.read(place)
 
 
-def _waiting_note(task: Task) -> str | None:
+def _waiting_note(task: Task) -> str:
     if task.state == PENDING:
         return f"the analyzer has not started yet: {task.reason or 'it waits'}"
     if task.state == STARTING:
         return "the analyzer starts"
-    return None
+    running = next((one.analysis for one in analyzer_folder.inbox(task.folder).begun()), None)
+    if running is not None:
+        return f"waiting for analysis {running} in {task.label} to end ..."
+    return f"waiting for {task.label} to load {Path(task.package).name} ..."

@@ -5,22 +5,28 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
-
 from roost.analysis import analysis_folder, preconditions, script
-from roost.analysis.analyzers import analyzer_folder
+from roost.analysis.analyzers import analyzer_folder, call_record
 from roost.analysis.analyzers.analyzer_folder import AnalyzerSessionRequest
 from roost.analysis.analyzers.call_inbox import LAST, UNTRAINED, CallInbox
+from roost.analysis.analyzers.call_record import CallEnd
 from roost.analysis.analyzers.script_folders import ScriptFolders
 from roost.base import durable
-from roost.base.errors import NotFound, UsageError
+from roost.base.errors import INTERRUPTED_EXIT_CODE, NotFound, UsageError
 from roost.lab.queue import task_lookup
 from roost.lab.queue.task import ENDED, Task
 from roost.operations import resolve
+from roost.operations.analyzers.call_results import (
+    CallRow,
+    CheckpointSwitch,
+    ScriptCall,
+    ScriptEntry,
+    ScriptInterrupt,
+)
 from roost.operations.sessions.session_request import output_size
 from roost.package import sessions
 from roost.package.checkpoints import selection
@@ -30,60 +36,6 @@ from roost.package.sessions import Session
 
 UNTRAINED_ID = -2
 """The id that DLNest has for a model as it was built."""
-
-
-class ScriptCall(msgspec.Struct, frozen=True):
-    """A run of a script in an analyzer."""
-
-    task: str
-    """The id of the analyzer."""
-    package: str
-    analysis: int
-    """The number of the analysis, whose folder holds everything about this call."""
-    folder: str
-    """The folder of the analysis."""
-    script: str
-    """The path of the script."""
-    output_offset: int
-    """Where the output of the call begins, at the earliest, in the output of the analyzer, in bytes."""
-
-
-class CheckpointSwitch(msgspec.Struct, frozen=True):
-    """A request to an analyzer to load another checkpoint, after the calls that were requested before it."""
-
-    task: str
-    checkpoint: int | str
-    """An id, ``last`` or ``untrained``."""
-
-
-class ScriptInterrupt(msgspec.Struct, frozen=True):
-    """A request to an analyzer to interrupt its script."""
-
-    task: str
-    analysis: int | None
-    """The analysis that is interrupted; None: no script runs or waits."""
-
-
-class ScriptEntry(msgspec.Struct, frozen=True):
-    """A script that an analyzer may run."""
-
-    name: str
-    """By which it is called."""
-    path: str
-
-
-class CallRow(msgspec.Struct, frozen=True):
-    """A call of a script in an analyzer."""
-
-    analysis: int
-    script: str
-    state: str
-    """pending (it waits for its turn), running, succeeded, failed, stopped or crashed."""
-    started: float | None
-    """Unix seconds."""
-    seconds: float | None
-    error: str | None
-    folder: str
 
 
 def run_script(analyzer: str, name: str) -> ScriptCall:
@@ -106,14 +58,28 @@ def run_script(analyzer: str, name: str) -> ScriptCall:
     checked = script.read(path)
     root = Path(found.task.package) / analysis_folder.NAME
     place = analysis_folder.create(root)
+    try:
+        _write_call(found, place, path, checked.source)
+    except BaseException:  # such as a full disk
+        durable.discard(place)
+        raise
+    offset = output_size(found.task.folder / analyzer_folder.OUTPUT)
+    found.inbox.add_analysis(int(place.name))
+    return ScriptCall(
+        found.task.id, found.task.package, int(place.name), str(place), str(path), output_offset=offset
+    )
+
+
+def _write_call(found: FoundAnalyzer, place: Path, path: Path, source: bytes) -> None:
+    """Writes the copy of the script and the request; not durably before the call has ended, as in a power cut
+    the analyzer ends, too."""
     request = found.request
-    # Not durable before the call has ended: in a power cut the analyzer ends, too.
-    durable.write_unsynced(place / analysis_folder.SCRIPT, checked.source)
+    durable.write_unsynced(place / analysis_folder.SCRIPT, source)
     body = {
         "kind": TaskKind.ANALYZE,
         **sessions.own_identity(),
         "package": found.task.package,
-        "script": {"path": str(path), "sha256": hashlib.sha256(checked.source).hexdigest()},
+        "script": {"path": str(path), "sha256": hashlib.sha256(source).hexdigest()},
         "analyzer": int(found.task.folder.name),
         "task": found.task.id,
         "trust": request.trust,
@@ -122,16 +88,15 @@ def run_script(analyzer: str, name: str) -> ScriptCall:
         "created": round(time.time(), 3),
     }
     durable.write_unsynced(place / analysis_folder.REQUEST, sessions.to_json(body))
-    offset = output_size(found.task.folder / analyzer_folder.OUTPUT)
-    found.inbox.add_analysis(int(place.name))
-    return ScriptCall(
-        found.task.id, found.task.package, int(place.name), str(place), str(path), output_offset=offset
-    )
 
 
-def interrupt_script(analyzer: str) -> ScriptInterrupt:
-    """Requests an analyzer to interrupt the script that runs; if none does, the first one that waits never
-    starts. The analyzer lives on.
+def interrupt_script(analyzer: str, analysis: int | None = None) -> ScriptInterrupt:
+    """Requests an analyzer to interrupt a script; one that waits never starts. The analyzer lives on.
+
+    Args:
+        analyzer: As for `run_script`.
+        analysis: The number of the analysis; nothing is interrupted if it has ended. None: the one that runs,
+            or else the first that waits, also of another person.
 
     Raises:
         NotFound: There is no such task.
@@ -142,10 +107,11 @@ def interrupt_script(analyzer: str) -> ScriptInterrupt:
     root = Path(found.task.package) / analysis_folder.NAME
     calls = [call.analysis for call in (*found.inbox.begun(), *found.inbox.waiting())]
     # The record of a call ends a moment before the call leaves the inbox.
-    live = (one for one in calls if one is not None and analysis_folder.read(root / str(one)).is_live)
+    meant = [one for one in calls if one is not None and analysis in (None, one)]
+    live = (one for one in meant if analysis_folder.read(root / str(one)).is_live)
     first = next(live, None)
     if first is not None:
-        found.inbox.request_interrupt(first)
+        _interrupt(found.inbox, root / str(first))
     return ScriptInterrupt(found.task.id, first)
 
 
@@ -155,7 +121,18 @@ def interrupt_call(call: ScriptCall) -> None:
         analysis_folder.read(Path(call.folder)).request
     )
     folder = Path(call.package) / analyzer_folder.NAME / str(request.analyzer)
-    analyzer_folder.inbox(folder).request_interrupt(call.analysis)
+    _interrupt(analyzer_folder.inbox(folder), Path(call.folder))
+
+
+def _interrupt(inbox: CallInbox, place: Path) -> None:
+    """Interrupts a call; one that waits is taken out of the inbox at once, whatever runs before it."""
+    number = int(place.name)
+    waiting = next((call for call in inbox.waiting() if call.analysis == number), None)
+    if waiting is None or not inbox.withdraw(waiting):
+        inbox.request_interrupt(number)
+        return
+    end = CallEnd("stopped", INTERRUPTED_EXIT_CODE, call_record.INTERRUPTED)
+    call_record.record_unrun(place, end)
 
 
 def switch_checkpoint(analyzer: str, checkpoint: str | int) -> CheckpointSwitch:
@@ -193,20 +170,30 @@ def list_scripts(analyzer: str) -> list[ScriptEntry]:
     return [ScriptEntry(one.name, str(one.path)) for one in _find(analyzer).scripts.scripts()]
 
 
-def list_calls(analyzer: str) -> list[CallRow]:
+def list_calls(analyzer: str, *, since: int | None = None) -> list[CallRow]:
     """Returns the calls of an analyzer, oldest first.
+
+    Args:
+        analyzer: As for `run_script`.
+        since: The number of an analysis: calls before it are left out, unless they wait or run. A package may
+            have thousands of analyses.
 
     Raises:
         NotFound: There is no such task.
         UsageError: The text is ambiguous, or names no analyzer.
     """
     found = _find(analyzer)
-    return [_call_row(found.task, place, one) for place, one in _calls(found.task)]
+    unended = {call.analysis for call in (*found.inbox.begun(), *found.inbox.waiting())}
+
+    def is_listed(number: int) -> bool:
+        return since is None or number >= since or number in unended
+
+    return [_call_row(found.task, place, one) for place, one in _calls(found.task, is_listed)]
 
 
-def _calls(task: Task) -> Iterator[tuple[Path, Session]]:
+def _calls(task: Task, is_listed: Callable[[int], bool]) -> Iterator[tuple[Path, Session]]:
     root, number = Path(task.package) / analysis_folder.NAME, int(task.folder.name)
-    for one in analysis_folder.read_all(root):
+    for one in analysis_folder.read_all(root, is_listed):
         if one.request.get("analyzer") == number:
             yield root / str(one.number), one
 
@@ -260,7 +247,9 @@ def _find(text: str) -> FoundAnalyzer:
     task = find_analyzer(text)
     request = analyzer_folder.read_request(task.folder)
     if request is None:
-        raise NotFound("the folder of this analyzer was removed", received=text, where=task.folder)
+        what = "the folder of this analyzer was moved or removed"
+        fix = f"move its package back, or end it: `roost stop {task.label}`"
+        raise NotFound(what, received=text, where=task.folder, fix=fix)
     package = Path(task.package)
     project = Path(request.project) if request.project else original_package.open_any(package).project
     scripts = ScriptFolders(package, project, Path(request.scripts) if request.scripts else None)

@@ -15,9 +15,9 @@ from roost.devices import lease_files, usage_ledger
 from roost.devices.sampling import sample_ring
 from roost.devices.sampling.machine_columns import HOST
 from roost.devices.sampling.sample_ring import MachineSample, RingReader
+from roost.operations.devices.device_list import DEFAULT_SINCE
 from roost.operations.reading.system_details import HostUseDetails
 
-DEFAULT_SINCE = "1h"
 _SPAN_SHARE = 0.98
 """A level of samples is used for a time up to this share of its own, whose oldest records may be missing."""
 

@@ -24,81 +24,17 @@ from roost.lab.queue.task import LIVE, Task
 from roost.lab.scheduling.scheduler import without_leased_processes
 from roost.lab.scheduling.site_rules import default_host, read_rules
 from roost.operations import lab
-from roost.operations.devices.host_status import HostStatus, host_status
+from roost.operations.devices.device_list import (
+    CardStatus,
+    DeviceList,
+    ForeignProcess,
+    LeaseOnCard,
+    TaskOnCard,
+)
+from roost.operations.devices.host_status import host_status
 
 ALL, ANY = "all", "any"
 _CPU = "-1"
-
-
-class TaskOnCard(msgspec.Struct, frozen=True):
-    """A task of this lab on a card."""
-
-    id: str
-    name: str
-    state: str
-    mb: int | None
-    """The memory that it holds; None: the whole card."""
-    short: str = ""
-    """The shortest unique prefix of the id."""
-
-
-class LeaseOnCard(msgspec.Struct, frozen=True):
-    """A lease that no task of this lab holds: of another user, or of a session or `roost lease` at a
-    terminal."""
-
-    user: str
-    pid: int | None
-    """The process that took the lease, while it lives (a run, `roost lease`); None for a lease of a task,
-    which the daemon took."""
-    mb: int | None
-    since: float
-    package: str
-    task: str
-
-
-class ForeignProcess(msgspec.Struct, frozen=True):
-    """A process whose owner holds no lease of the card."""
-
-    pid: int
-    user: str | None
-    mb: int | None
-
-
-class CardStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """A card and what is on it. Values that the driver does not report are None, or 0 for memory."""
-
-    number: int
-    id: str
-    name: str
-    total_mb: int
-    free_mb: int
-    utilization: int | None
-    temperature: int | None
-    power: float | None
-    trouble: str
-    part_of: str
-    exclusive: bool
-    """Whether the driver lets only one process at a time compute on it, so that it cannot be shared."""
-    allowed: bool
-    drained: bool
-    windows: list[ReservedWindow]
-    """Drain windows that are not over."""
-    tasks: list[TaskOnCard]
-    leases: list[LeaseOnCard]
-    processes: list[ForeignProcess]
-
-
-class DeviceList(msgspec.Struct, frozen=True):
-    """The cards and the host of the machine, and the rules of the lab."""
-
-    cards: list[CardStatus]
-    most_per_card: int | None
-    foreign: str
-    keep_free_mb: int
-    """Memory kept free on each card, at least 2 %."""
-    cores: int
-    """CPU cores for all tasks; one without cards takes one unless it requests more."""
-    host: HostStatus
 
 
 class DeviceChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -173,15 +109,23 @@ def change(request: DeviceChange) -> None:
     _edit_rules(lambda rules: {**rules, **new})
 
 
-def without_cpu(cards: str, *, setting: str) -> str:
-    """Returns a list of cards without the CPU, which DLNest lists as -1.
+def without_cpu(cards: str, *, setting: str, count_cards: Callable[[], int] | None = None) -> str:
+    """Returns a list of cards without the CPU, which DLNest lists as -1. On a machine without cards the CPU
+    alone is `ALL`.
+
+    Args:
+        cards: The list.
+        setting: The option or field that has it.
+        count_cards: Counts the cards of the lab; None: those of this machine.
 
     Raises:
-        UsageError: The list names only the CPU.
+        UsageError: The list names only the CPU, and there are cards.
     """
     entries = cards.split(",")
     found = [one for one in entries if one != _CPU]
     if not found:
+        if not (count_cards() if count_cards is not None else len(inventory.read_cards())):
+            return ALL
         fix = "use `roost drain all` to start no further task on any card"
         raise UsageError("tasks need at least one card", setting=setting, received=cards, fix=fix)
     return ",".join(found)

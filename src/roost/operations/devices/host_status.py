@@ -5,30 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-import msgspec
-
 from roost.base.system import host_memory
 from roost.lab.policy.host_share import HostShare
 from roost.lab.policy.policy_state import Rules
 from roost.lab.queue.task import Task
-
-
-class HostStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The host. What the system does not report is None."""
-
-    cores: int
-    """The cores that tasks may have together."""
-    cores_given: int
-    """The cores of the live tasks of this lab."""
-    busy_cores: float | None
-    """How many processes of the whole machine computed or waited for a core, on average over a minute."""
-    memory_mb: int | None
-    """The memory that tasks may request together."""
-    memory_given_mb: int
-    """The memory that the live tasks of this lab have requested."""
-    memory_used_mb: int | None
-    """The memory that all processes of the machine use, or of the control group if that has a limit."""
-    total_memory_mb: int | None
+from roost.operations.devices.device_list import HostStatus
 
 
 def host_status(rules: Rules, live: Iterable[Task]) -> HostStatus:

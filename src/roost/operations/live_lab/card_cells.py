@@ -8,8 +8,14 @@ from typing import NamedTuple
 from roost.base.text.byte_sizes import format_memory
 from roost.base.text.counts import format_cores
 from roost.base.text.timestamps import format_clock, format_time
-from roost.operations.devices.devices import CardStatus, DeviceList, ForeignProcess, LeaseOnCard, TaskOnCard
-from roost.operations.devices.host_status import HostStatus
+from roost.operations.devices.device_list import (
+    CardStatus,
+    DeviceList,
+    ForeignProcess,
+    HostStatus,
+    LeaseOnCard,
+    TaskOnCard,
+)
 
 
 class CardCells(NamedTuple):

@@ -20,7 +20,7 @@ from roost.devices.sampling.sample_ring import LiveSamples, MachineSample, RingH
 from roost.lab.policy.policy_state import OtherLease, Rules
 from roost.lab.queue.task import Task
 from roost.operations.devices import devices
-from roost.operations.devices.devices import CardStatus, DeviceList
+from roost.operations.devices.device_list import CardStatus, DeviceList
 from roost.operations.live_lab.lab_change import (
     CardReading,
     CardSamples,

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import msgspec
 
-from roost.operations.devices.devices import DeviceList
-from roost.operations.queue.list_tasks import TaskRow
+from roost.operations.devices.device_list import DeviceList
+from roost.operations.task_results import TaskRow
 
 MetricPoint = tuple[int, float | None]
 """A step and the value there; None for one that is not a finite number."""

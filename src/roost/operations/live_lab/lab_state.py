@@ -22,8 +22,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from roost.lab.queue.task import ENDED, PENDING
-from roost.operations.devices.devices import CardStatus, DeviceList
-from roost.operations.devices.host_status import HostStatus
+from roost.operations.devices.device_list import CardStatus, DeviceList, HostStatus
 from roost.operations.live_lab import task_filter
 from roost.operations.live_lab.lab_change import (
     CardReading,
@@ -45,7 +44,7 @@ from roost.operations.live_lab.lab_change import (
     TaskRowChange,
 )
 from roost.operations.live_lab.value_history import MetricHistory, SampleHistory
-from roost.operations.queue.list_tasks import Sweep, TaskRow
+from roost.operations.task_results import Sweep, TaskRow
 
 MAX_JOURNAL_LINES = 1000
 MAX_METRICS = 200

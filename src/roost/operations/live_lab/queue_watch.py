@@ -27,8 +27,9 @@ from roost.operations.live_lab.lab_change import (
     TaskRowChange,
 )
 from roost.operations.queue.expected_memory import expected_memory_on
-from roost.operations.queue.list_tasks import TaskRow, reason_text, task_row
+from roost.operations.queue.list_tasks import reason_text, task_row
 from roost.operations.queue.task_labels import TaskLabels
+from roost.operations.task_results import TaskRow
 
 MAX_ENDED = 100
 """Ended tasks that are shown, those that ended last; in addition all of a sweep that has unended tasks."""

@@ -10,7 +10,7 @@ from roost.base.text.byte_sizes import format_memory
 from roost.base.text.counts import format_cores
 from roost.base.text.durations import format_duration
 from roost.lab.queue.task import ENDED
-from roost.operations.queue.list_tasks import Sweep, TaskRow
+from roost.operations.task_results import Sweep, TaskRow
 
 _CARD_CHARACTERS = 12
 """Characters of the UUID of a card that no longer exists: enough to distinguish the cards of a machine."""

@@ -21,7 +21,7 @@ from roost.base.text.suggestions import did_you_mean
 from roost.lab.queue.task import ENDED, LIVE, PENDING
 from roost.operations.listing import query, term_match
 from roost.operations.listing.query import Key, Query
-from roost.operations.queue.list_tasks import TaskRow
+from roost.operations.task_results import TaskRow
 
 if TYPE_CHECKING:
     from roost.operations.live_lab.lab_state import LabTask

@@ -7,8 +7,6 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-import msgspec
-
 from roost.base.errors import NotFound
 from roost.base.system import state_folder
 from roost.base.text.byte_sizes import format_memory
@@ -28,46 +26,9 @@ from roost.lab.scheduling.site_rules import read_rules
 from roost.operations import resolve
 from roost.operations.queue.list_tasks import REMOVED_NOTE, card_numbers, read_expected_memory
 from roost.operations.queue.task_labels import TaskLabels
+from roost.operations.task_results import TaskEvent, TaskExplanation
 from roost.package import session_folder, sessions
-from roost.package.kinds import PackageKind, TaskKind
-
-
-class TaskEvent(msgspec.Struct, frozen=True):
-    """An event in the history of a task."""
-
-    at: float
-    kind: str
-    text: str
-
-
-class TaskExplanation(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of a task, with the reason and the events."""
-
-    id: str
-    label: str = ""
-    """The short name, such as ``A_13``."""
-    name: str
-    kind: str = TaskKind.TRAIN
-    """As in `TaskRow`."""
-    package: str
-    session_folder: str = ""
-    """As in `TaskRow`."""
-    state: str
-    priority: int = 0
-    ahead: int | None = None
-    """How many tasks are considered before it; None: it waits for no capacity, or several users have tasks,
-    whose order changes with each start."""
-    reason: str
-    """The same as in `roost tasks --json`; may be empty."""
-    why: str
-    """One line for the user; never empty."""
-    command: list[str]
-    """The command of the user with its arguments; empty for a training."""
-    can_go_on: bool
-    """Whether `roost continue` would resume it: a training that did not succeed and that no later session has
-    continued."""
-    events: list[TaskEvent]
-    """In order of time; the oldest events of the queue are deleted."""
+from roost.package.kinds import PackageKind
 
 
 def why(text: str) -> list[TaskExplanation]:

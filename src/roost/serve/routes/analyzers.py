@@ -1,4 +1,5 @@
-"""The routes of analyzers: run a script, interrupt it, switch the checkpoint; lists and the output."""
+"""The routes of analyzers: run a script, interrupt it, switch the checkpoint; lists and the output. The
+output of other tasks that read a package has the same routes."""
 
 from __future__ import annotations
 
@@ -9,10 +10,11 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from roost.analysis.analyzers import analyzer_folder
 from roost.devices.resource_request import TaskName
+from roost.lab.queue.task import Task
+from roost.operations import resolve
 from roost.operations.analyzers import script_call
-from roost.operations.analyzers.script_call import (
+from roost.operations.analyzers.call_results import (
     CallRow,
     CheckpointSwitch,
     ScriptCall,
@@ -41,6 +43,15 @@ class RunScript(RequestParameters, frozen=True, kw_only=True):
     """Its name, or its absolute path, in one of the folders of the analyzer."""
 
 
+class InterruptScript(RequestParameters, frozen=True, kw_only=True):
+    """A script that an analyzer shall end."""
+
+    task: TaskName
+    analysis: Annotated[int, Meta(ge=1, le=2**62)] | None = None
+    """The number of its analysis; nothing is interrupted if it has ended. None: the one that runs, or else
+    the first that waits."""
+
+
 class SwitchCheckpoint(RequestParameters, frozen=True, kw_only=True):
     """Another checkpoint for an analyzer."""
 
@@ -48,8 +59,16 @@ class SwitchCheckpoint(RequestParameters, frozen=True, kw_only=True):
     checkpoint: Annotated[int, Meta(ge=0, le=2**62)] | Literal["last", "best", "untrained"]
 
 
+class ListCalls(RequestParameters, frozen=True, kw_only=True):
+    """The calls of an analyzer."""
+
+    task: TaskName
+    since: Annotated[int, Meta(ge=0, le=2**62)] | None = None
+    """The number of an analysis: calls before it are left out, unless they wait or run."""
+
+
 class ReadOutput(RequestParameters, frozen=True, kw_only=True):
-    """A part of the output of an analyzer."""
+    """A part of the output of an analyzer, or of another task that reads a package."""
 
     task: TaskName
     offset: Offset = 0
@@ -59,7 +78,7 @@ class ReadOutput(RequestParameters, frozen=True, kw_only=True):
 
 
 class FollowOutput(RequestParameters, frozen=True, kw_only=True):
-    """The output of an analyzer, from a cursor on."""
+    """The output of an analyzer, or of another task that reads a package, from a cursor on."""
 
     task: TaskName
     cursor: Cursor = "0"
@@ -70,8 +89,8 @@ def _run_script(parameters: RunScript) -> ScriptCall:
     return script_call.run_script(parameters.task, parameters.script)
 
 
-def _interrupt(parameters: AnalyzerParameters) -> ScriptInterrupt:
-    return script_call.interrupt_script(parameters.task)
+def _interrupt(parameters: InterruptScript) -> ScriptInterrupt:
+    return script_call.interrupt_script(parameters.task, parameters.analysis)
 
 
 def _switch(parameters: SwitchCheckpoint) -> CheckpointSwitch:
@@ -82,19 +101,30 @@ def _scripts(parameters: AnalyzerParameters) -> list[ScriptEntry]:
     return script_call.list_scripts(parameters.task)
 
 
-def _calls(parameters: AnalyzerParameters) -> list[CallRow]:
-    return script_call.list_calls(parameters.task)
+def _calls(parameters: ListCalls) -> list[CallRow]:
+    return script_call.list_calls(parameters.task, since=parameters.since)
+
+
+def _find_reading_task(text: str) -> Task:
+    """Returns a task that has an output of its own; that of others is the log of their run.
+
+    Raises:
+        NotFound: There is no such task.
+        UsageError: The text is ambiguous, or names a training or a command.
+    """
+    task, *others = resolve.find_tasks(text)
+    return task if task.session_folder and not others else script_call.find_analyzer(text)
 
 
 def _output(parameters: ReadOutput) -> LogPage:
-    task = script_call.find_analyzer(parameters.task)
-    path = task.folder / analyzer_folder.OUTPUT
+    task = _find_reading_task(parameters.task)
+    path = SessionFolder(task.folder, Path(task.package)).output
     is_over = functools.partial(is_task_over, task.id)
     return event_streams.read_page(path, parameters.offset, parameters.limit, is_over)
 
 
 def _follow(parameters: FollowOutput) -> EventStream:
-    task = script_call.find_analyzer(parameters.task)
+    task = _find_reading_task(parameters.task)
     folder = SessionFolder(task.folder, Path(task.package))
     is_over = functools.partial(is_task_over, task.id)
     return LogStream(folder, folder.output, parameters.cursor, is_over)
@@ -106,7 +136,7 @@ ROUTES: Sequence[Route] = (
           parameters=RunScript, answer=ScriptCall, run=_run_script, status=202),
     Route(name="interrupt_script", method="POST", path=f"{_ANALYZER}/interrupt",
           summary="Interrupt the script of an analyzer, which lives on.",
-          parameters=AnalyzerParameters, answer=ScriptInterrupt, run=_interrupt, status=202),
+          parameters=InterruptScript, answer=ScriptInterrupt, run=_interrupt, status=202),
     Route(name="switch_checkpoint", method="POST", path=f"{_ANALYZER}/checkpoint",
           summary="Load another checkpoint into an analyzer.",
           parameters=SwitchCheckpoint, answer=CheckpointSwitch, run=_switch, status=202),
@@ -114,7 +144,7 @@ ROUTES: Sequence[Route] = (
           parameters=AnalyzerParameters, answer=list[ScriptEntry], run=_scripts),
     Route(name="list_calls", path=f"{_ANALYZER}/calls",
           summary="The scripts that an analyzer has run, runs, or will run.",
-          parameters=AnalyzerParameters, answer=list[CallRow], run=_calls),
+          parameters=ListCalls, answer=list[CallRow], run=_calls),
     Route(name="read_output", path=f"{_ANALYZER}/output",
           summary="The output of an analyzer, from an offset on.",
           parameters=ReadOutput, answer=LogPage, run=_output),

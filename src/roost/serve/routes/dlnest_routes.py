@@ -25,11 +25,12 @@ from roost.operations.devices import devices
 from roost.operations.lifecycle.continue_ import ContinueRequest
 from roost.operations.lifecycle.new_project import new_project, no_plugins
 from roost.operations.queue import sleep_limit, task_control
-from roost.operations.queue.list_tasks import TaskRow, list_tasks
+from roost.operations.queue.list_tasks import list_tasks
 from roost.operations.queue.new_tasks import NewTasks
 from roost.operations.queue.submit import SubmitRequest, submit, submit_continue
 from roost.operations.reading.output_reader import tail_offset
 from roost.operations.sessions.session_request import output_size
+from roost.operations.task_results import TaskRow
 from roost.package import session_folder, sessions
 from roost.package.dlnest.original_package import open_any
 from roost.package.kinds import TaskKind

@@ -12,7 +12,7 @@ from roost import __version__
 from roost.operations import lab
 from roost.operations.devices import device_history, devices
 from roost.operations.devices.device_history import MachineHistory
-from roost.operations.devices.devices import DeviceList
+from roost.operations.devices.device_list import DEFAULT_SINCE, DeviceList
 from roost.operations.lab import LabStatus
 from roost.operations.notices import Notices, notices, try_notices
 from roost.operations.queue.resources import parse_window
@@ -32,7 +32,7 @@ class NoParameters(RequestParameters, frozen=True, kw_only=True):
 class SinceWhen(RequestParameters, frozen=True, kw_only=True):
     """How far back."""
 
-    since: Annotated[str, Meta(min_length=1, max_length=64)] = device_history.DEFAULT_SINCE
+    since: Annotated[str, Meta(min_length=1, max_length=64)] = DEFAULT_SINCE
     """``30min`` or ``12h``; about a day is stored."""
 
 

@@ -41,6 +41,7 @@ from roost.operations.responses import (
 from roost.package import labels, package_name
 from roost.package.labels import Labels
 from roost.package.package import PackageFolder
+from roost.serve.http.request_command import request_command
 from roost.serve.http.route import EventStream, FileContent, RequestParameters, Route
 from roost.serve.routes import event_streams, run_files, served_packages, task_resources
 from roost.serve.routes.task_resources import ResourceParameters
@@ -268,7 +269,7 @@ def _submit(parameters: SubmitRun) -> SubmitResponse:
         ),
         with_suffix=parameters.no_save or parameters.use_description,
         options=parameters,
-        command=["POST", "/api/v1/runs"],
+        command=request_command("POST", "/api/v1/runs"),
     )
     return _to_submitted(submit(request))
 
@@ -300,7 +301,7 @@ def _continue(parameters: ContinueRun) -> SubmitResponse:
         description=parameters.description,
         force=parameters.force,
         trust=parameters.trust,
-        command=["POST", f"/api/v1/runs/{parameters.run}/continue"],
+        command=request_command("POST", f"/api/v1/runs/{parameters.run}/continue"),
     )
     return _to_submitted(submit_continue(request, parameters))
 
@@ -315,7 +316,7 @@ def _predict(parameters: PredictRun) -> SubmitResponse:
         batch_size=parameters.batch_size,
         num_workers=parameters.num_workers,
         limit=parameters.limit,
-        command=["POST", f"/api/v1/runs/{parameters.run}/predict"],
+        command=request_command("POST", f"/api/v1/runs/{parameters.run}/predict"),
     )
     return _to_submitted(submit_predict(request, parameters))
 
@@ -346,7 +347,7 @@ def _analyze(parameters: AnalyzeRun) -> SubmitResponse:
         scripts=_optional_path(parameters.scripts, "scripts"),
         project=_optional_path(parameters.project, "project"),
         options=parameters,
-        command=["POST", f"/api/v1/runs/{parameters.run}/analyze"],
+        command=request_command("POST", f"/api/v1/runs/{parameters.run}/analyze"),
     )
     return _to_submitted(start_analyzer(request))
 

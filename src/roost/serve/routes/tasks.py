@@ -12,8 +12,9 @@ from roost.lab.queue.task import Task
 from roost.operations.queue import task_control
 from roost.operations.queue.list_tasks import count_hidden, list_tasks
 from roost.operations.queue.task_control import ChangedTasks
-from roost.operations.queue.why import TaskExplanation, why
+from roost.operations.queue.why import why
 from roost.operations.responses import AcceptedTasks, TaskPage
+from roost.operations.task_results import TaskExplanation
 from roost.serve.http.route import RequestParameters, Route
 
 State = Literal["pending", "starting", "running", "stopping", "succeeded", "failed", "stopped", "crashed"]

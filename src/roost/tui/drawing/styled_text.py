@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from functools import cache
 
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len, get_character_cell_size, set_cell_size
 from rich.console import Console
 from rich.segment import Segment
 from rich.style import Style
@@ -18,8 +18,10 @@ from roost.base.text.terminal_text import escape_control
 _NONE = Style()
 _SGR = re.compile(r"\x1b\[[0-9;:]*m")
 _TAB = 4
+_CHARACTERS_PER_CELL = 4
+"""Of a cell with more combining characters the rest is left out: names may be of any length."""
 MAX_LINE_CHARACTERS = 4096
-"""Of a longer line of output the rest is left out."""
+"""Of a longer line of output the rest is left out, replaced by an ellipsis."""
 
 
 def escape(text: str) -> str:
@@ -32,12 +34,14 @@ def escape(text: str) -> str:
 def output_strip(line: str) -> Strip:
     """Returns a line of the output of a run. Its colours stay; other control sequences become visible. Of a
     line that was redrawn by carriage returns, as by progress bars, the last state counts."""
-    line = line.rstrip("\r\n")[-4 * MAX_LINE_CHARACTERS :]
+    line = line.rstrip("\r\n")
     if "\r" in line:
         line = line.rpartition("\r")[2]
-    line = line[:MAX_LINE_CHARACTERS].expandtabs(_TAB)
+    if len(line) > MAX_LINE_CHARACTERS:
+        line = f"{line[: MAX_LINE_CHARACTERS - 1]}…"
+    line = line.expandtabs(_TAB)
     if line.isprintable():
-        return Strip([Segment(line, _NONE)])
+        return Strip([Segment(line, _NONE)], len(line) if line.isascii() else None)
     line = escape_control(line, colours=True).replace("\r", "")
     if "\x1b" not in line:
         return Strip([Segment(line, _NONE)])
@@ -58,6 +62,7 @@ def plain(line: str) -> str:
 
 def cell(text: str, width: int, style: Style = _NONE, *, right: bool = False) -> Segment:
     """Returns a segment of exactly a width; a long text ends in an ellipsis."""
+    text = text[: _CHARACTERS_PER_CELL * (width + 1)]
     size = len(text) if text.isascii() else cell_len(text)
     if size > width:
         text = set_cell_size(text, max(0, width - 1)) + "…" if width > 0 else ""
@@ -68,6 +73,9 @@ def cell(text: str, width: int, style: Style = _NONE, *, right: bool = False) ->
 
 def middle(text: str, width: int) -> str:
     """Returns a text with its middle left out: names of a sweep differ at their ends."""
+    most = _CHARACTERS_PER_CELL * (width + 1)
+    if len(text) > 2 * most:
+        text = text[:most] + text[-most:]
     if cell_len(text) <= width or width < 4:
         return text
     begin = set_cell_size(text, (width - 1) // 2)
@@ -76,11 +84,38 @@ def middle(text: str, width: int) -> str:
 
 
 def wrap(strip: Strip, width: int) -> list[Strip]:
-    """Returns a line in pieces of at most a width."""
-    length = strip.cell_length
-    if length <= width or width <= 0:
+    """Returns a line in pieces of at most a width. A wide character that does not fit into the rest of a
+    piece begins the next one. Each character is looked at once: lines may be long."""
+    if width <= 1 or strip.cell_length <= width:
         return [strip]
-    return [strip.crop(at, min(length, at + width)) for at in range(0, length, width)]
+    pieces: list[Strip] = []
+    piece: list[Segment] = []
+    used = 0
+    for text, style, _ in strip:
+        at = 0
+        while at < len(text):
+            end, cells = _fit(text, at, width - used)
+            if end == at:
+                pieces.append(Strip(piece, used))
+                piece, used = [], 0
+                continue
+            piece.append(Segment(text[at:end], style))
+            at, used = end, used + cells
+    return [*pieces, Strip(piece, used)]
+
+
+def _fit(text: str, begin: int, width: int) -> tuple[int, int]:
+    """Returns the end of the longest part of a text that has at most so many cells, and how many it has."""
+    if text[begin : begin + width + 1].isascii():
+        end = min(len(text), begin + width)
+        return end, end - begin
+    cells = 0
+    for end in range(begin, len(text)):
+        size = get_character_cell_size(text[end])
+        if cells + size > width:
+            return end, cells
+        cells += size
+    return len(text), cells
 
 
 def join(parts: Iterable[Segment]) -> Strip:

@@ -14,6 +14,7 @@ from roost.tui.panes.line_view import LineView
 
 MAX_LINES = 20_000
 """Older lines are left out."""
+_MAX_OPEN = 8 * styled_text.MAX_LINE_CHARACTERS
 
 
 class OutputPane(LineView):
@@ -58,8 +59,8 @@ class OutputPane(LineView):
     def write(self, text: str) -> None:
         """Adds output; it need not end with a line."""
         *lines, self._open = (self._open + text).split("\n")
-        if len(self._open) > 8 * styled_text.MAX_LINE_CHARACTERS:
-            self._open = self._open[-4 * styled_text.MAX_LINE_CHARACTERS :]
+        if len(self._open) > _MAX_OPEN:  # a progress bar, of which the last state counts; or an endless line
+            self._open = self._open.rstrip("\r").rpartition("\r")[2][:_MAX_OPEN]
         self.write_lines(lines)
 
     def write_lines(self, lines: Iterable[str]) -> None:

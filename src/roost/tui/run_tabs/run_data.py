@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
 from roost.base.errors import RoostError
@@ -11,8 +12,8 @@ from roost.base.errors import RoostError
 if TYPE_CHECKING:
     from roost.api.client import AsyncClient
     from roost.operations.live_lab.lab_state import LabTask
-    from roost.operations.queue.why import TaskExplanation
     from roost.operations.responses import LogPiece, StreamEvent
+    from roost.operations.task_results import TaskExplanation
 
 _PICTURE_TYPES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
 _MAX_LOG_BYTES = 256 * 1024
@@ -67,14 +68,20 @@ async def read_curves(
 async def read_system(client: AsyncClient, task: LabTask) -> SystemSeries | None:
     """Returns what was measured of the newest session; None: nothing was."""
     run = run_id(task)
-    files = [
-        one for one in await client.list_files(run) if one.path.startswith("system/") and one.kind == "file"
-    ]
-    numbered = [one for one in files if one.path.removeprefix("system/").removesuffix(".jsonl").isdecimal()]
-    if not numbered:
+    folder = "system/"
+    if task.row.session_folder:
+        folder = f"{PurePath(task.row.session_folder).relative_to(task.row.package)}/system/"
+    numbers = [
+        int(number)
+        for one in await client.list_files(run)
+        if one.kind == "file" and one.path.startswith(folder)
+        and (number := one.path.removeprefix(folder).removesuffix(".jsonl")).isdecimal()
+    ]  # fmt: skip
+    if not numbers:
         return None
-    newest = max(numbered, key=lambda one: int(one.path.removeprefix("system/").removesuffix(".jsonl")))
-    return parse_system((await client.read_file(run, newest.path)).decode(errors="replace"))
+    return parse_system(
+        (await client.read_file(run, f"{folder}{max(numbers)}.jsonl")).decode(errors="replace")
+    )
 
 
 def parse_system(text: str) -> SystemSeries | None:
@@ -124,16 +131,16 @@ async def read_why(client: AsyncClient, task: LabTask) -> TaskExplanation:
 def follow_log(
     client: AsyncClient, task: LabTask, rank: int, cursor: str
 ) -> AsyncGenerator[StreamEvent[LogPiece], None]:
-    """Yields the output of a task from a cursor on, until it ends; of an analyzer its own, otherwise that of
-    its package."""
-    if task.row.kind == "analyze":
+    """Yields the output of a task from a cursor on, until it ends; of a task that reads a package its own,
+    otherwise that of its package."""
+    if task.row.session_folder:
         return client.follow_output(task.id, cursor=cursor)
     return client.follow_log(run_id(task), cursor=cursor, rank=rank)
 
 
 async def log_start(client: AsyncClient, task: LabTask, rank: int) -> str:
     """Returns the cursor from which a log is shown: that of its last 256 KB."""
-    if task.row.kind == "analyze":
+    if task.row.session_folder:
         return await output_start(client, task.id)
     page = await client.read_log(run_id(task), offset=0, limit=_SMALLEST_PAGE, rank=rank)
     return str(max(0, page.size - _MAX_LOG_BYTES))

@@ -15,10 +15,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
-import torch
-
 from roost.analysis import analysis_folder, result_text, script
-from roost.analysis.analysis_run import AnalysisRequest, load_package, run_loaded
+from roost.analysis.analysis_run import AnalysisFunction, AnalysisRequest, load_package, run_loaded
 from roost.analysis.analysis_session import AnalyzedPackage
 from roost.analysis.analyzers import analyzer_folder, call_output, call_record
 from roost.analysis.analyzers.analyzer_folder import AnalyzerSessionRequest
@@ -37,6 +35,7 @@ from roost.package.setting_locations import setting_locations
 from roost.project.device_choice import choose_device
 from roost.worker import failure_report, torch_settings
 from roost.worker.analyze_task import initial_environment
+from roost.worker.analyzer.process_state import ProcessState
 from roost.worker.analyzer.script_interrupts import AnalyzerStopped, ScriptInterrupts
 from roost.worker.worker_output import BurstBuffer
 
@@ -120,9 +119,8 @@ class Analyzer:
             trust=request.trust,
         )
         self._loaded: AnalyzedPackage | None = None
+        self._state: ProcessState
         self._buffer = BurstBuffer()
-        self._umask = os.umask(0o022)
-        os.umask(self._umask)
 
     def load(self) -> None:
         """Loads the package.
@@ -143,6 +141,7 @@ class Analyzer:
         torch_settings.apply(settings, device=device, first=initial_environment(package))
         self._loaded = load_package(package, self._request)
         sys.dont_write_bytecode = True  # see `_forget_script_modules`
+        self._state = ProcessState(self._loaded.device)
         self._print(f"ready: {self._describe_loaded()}", _BOLD)
 
     def _describe_loaded(self) -> str:
@@ -157,7 +156,7 @@ class Analyzer:
     def end(self) -> None:
         """Ends the work with the package, and records the calls that wait as stopped."""
         if self._loaded is not None:
-            with contextlib.suppress(Exception):  # the analyzer ends, whatever the project's hook does
+            with contextlib.suppress(BaseException):  # the analyzer ends, whatever the project's hook does
                 self._loaded._end()
         for call in self._inbox.waiting():
             self._record_unrun(call, CallEnd("stopped", INTERRUPTED_EXIT_CODE, ANALYZER_ENDED))
@@ -213,7 +212,7 @@ class Analyzer:
         if call.analysis is not None:
             place = self._package.path / analysis_folder.NAME / str(call.analysis)
             if analysis_folder.read(place).request:
-                self._store(place, functools.partial(_record_unrun, place, end))
+                self._store(place, functools.partial(call_record.record_unrun, place, end))
         self._inbox.withdraw(call)
 
     def _run_script(self, number: int) -> None:
@@ -227,31 +226,29 @@ class Analyzer:
         name = escape_control(path.stem).replace("\n", "\\n")
         self._print(f"analysis {number}: {name}", _BOLD)
         assert self._loaded is not None
-        self._prepare_process()
+        self._restore_process(number)  # a thread that an earlier script has left may have changed it
         record = self._store(place, lambda: call_record.begin(place, output_begin=self._output_size()))
         if record is None:
             return
         found, is_stopped = CallEnd("succeeded", 0, "finished"), False
+        run = functools.partial(
+            run_loaded,
+            self._loaded,
+            place,
+            self._request,
+            script=request["script"],
+            function=lambda: self._load_script(place / analysis_folder.SCRIPT, path),
+        )
         with self._buffer:
             try:
-                self._interrupts.run(
-                    number,
-                    functools.partial(
-                        run_loaded,
-                        self._loaded,
-                        place,
-                        self._request,
-                        script=request["script"],
-                        function=lambda: script.load(
-                            place / analysis_folder.SCRIPT, path, self._package.path
-                        ),
-                    ),
-                )
+                self._interrupts.run(number, run)
             except AnalyzerStopped:
                 found, is_stopped = CallEnd("stopped", INTERRUPTED_EXIT_CODE, ANALYZER_ENDED), True
             except BaseException as error:  # noqa: BLE001  - a script may raise any
+                self._state.restore()  # also if an interrupt has come in the middle of it
                 self._buffer.claim()
                 found = self._report(error, place, path)
+        self._restore_process(number)
         self._finish_call(place, record, found)
         self._forget_script_modules()
         if is_stopped:
@@ -311,20 +308,40 @@ class Analyzer:
             self._print(line, _RED)
         return CallEnd("failed", failure.exit_code, failure.reason, failure.error)
 
-    def _prepare_process(self) -> None:
-        """Undoes what an earlier script may have done to the process."""
-        self._interrupts.install()
-        os.umask(self._umask)
-        os.chdir(self._package.path)
-        torch.set_grad_enabled(True)
+    def _load_script(self, source: Path, path: Path) -> AnalysisFunction:
+        """Imports a script. What it does to the process is undone as soon as it ends: a whole interpreter
+        writes its result."""
+        self._state.limit_script()
+        try:
+            experience = script.load(source, path, self._package.path)
+        except BaseException:
+            self._state.restore()
+            raise
+
+        def run(session: object) -> object:
+            try:
+                return experience(session)
+            finally:
+                self._state.restore()
+
+        return run
+
+    def _restore_process(self, number: int) -> None:
+        """Undoes what a script may have done to the process."""
+        self._state.restore()
+        self._interrupts.restore()
+        self._buffer.claim()
         pyplot = sys.modules.get("matplotlib.pyplot")
         if pyplot is not None:
             pyplot.close("all")
+        if closed := self._state.num_closed:
+            self._state.num_closed = 0
+            self._print(f"analysis {number}: {closed} files that scripts have left open were closed", _YELLOW)
 
     def _forget_script_modules(self) -> None:
         """Removes the modules that a script has imported from beside itself, so that the next one imports
-        them as they then are. `Analyzer.load` has bytecode not written: Python would take it for that of an
-        edit of the same second and size."""
+        them as they then are. Their bytecode would be taken for that of an edit within the same second, so
+        none is written (`Analyzer.load`)."""
         sys.modules.pop(script.MODULE, None)
         folders = self._folders.code_folders()
         for name, module in list(sys.modules.items()):
@@ -340,19 +357,28 @@ class Analyzer:
             untrained=checkpoint == UNTRAINED,
         )
         assert self._loaded is not None and (isinstance(checkpoint, int) or checkpoint in (LAST, UNTRAINED))
-        self._prepare_process()
-        self._loaded._end()
+        self._state.restore()
+        former = self._loaded
+        load = functools.partial(load_package, self._package, request, before=former)
         try:
-            load = functools.partial(load_package, self._package, request, before=self._loaded)
-            self._loaded = self._interrupts.run(None, load)
+            loaded = self._interrupts.run(None, load)
         except AnalyzerStopped:
             raise
         except BaseException as error:  # noqa: BLE001  - the project's code may raise any
+            self._state.restore()
             self._buffer.claim()
             self._print(f"not switched: {single_line(str(error))}; still {self._describe_loaded()}", _RED)
             return
-        self._request = request
+        self._loaded, self._request, self._state = loaded, request, ProcessState(loaded.device)
+        self._buffer.claim()
         self._print(f"switched: {self._describe_loaded()}", _BOLD)
+        try:
+            self._interrupts.run(None, former._end)  # not before the other is whole
+        except AnalyzerStopped:
+            raise
+        except BaseException as error:  # noqa: BLE001
+            self._buffer.claim()
+            self._print(f"the end of the former checkpoint's work: {single_line(str(error))}", _RED)
 
     # --- output
 
@@ -373,10 +399,6 @@ class Analyzer:
             return
         with _open_to_read(1) as source:
             call_output.copy(source, begin, end, place / analysis_folder.OUTPUT)
-
-
-def _record_unrun(place: Path, end: CallEnd) -> None:
-    call_record.end(place, call_record.begin(place, output_begin=None), end, output_end=None)
 
 
 @contextlib.contextmanager

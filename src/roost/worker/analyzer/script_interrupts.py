@@ -47,15 +47,23 @@ class ScriptInterrupts:
         self._lock = threading.Lock()
         self._main, self._pid = threading.get_ident(), os.getpid()
         self._watch = FolderWatch(inbox.folder)
-        self.install()
-        threading.Thread(target=self._listen, name="calls", daemon=True).start()
-
-    def install(self) -> None:
-        """Installs the handlers of signals, whatever a script has installed."""
         signal.signal(signal.SIGINT, self._interrupt)
         for number in STOP_SIGNALS:
             if number != signal.SIGINT:
                 signal.signal(number, self._stop)
+        self._listener = self._start_listener()
+
+    def _start_listener(self) -> threading.Thread:
+        started = threading.Thread(target=self._listen, name="calls", daemon=True)
+        started.start()
+        return started
+
+    def restore(self) -> None:
+        """Starts the thread again if a script has ended it: it needs builtins and descriptors, too."""
+        if not self._listener.is_alive():
+            self._watch = FolderWatch(self._inbox.folder)
+            self._listener = self._start_listener()
+            self._wakeups.put(None)
 
     def wait(self) -> None:
         """Waits for a new file in the inbox, or a stop."""
@@ -84,7 +92,8 @@ class ScriptInterrupts:
     def _guarded(self, function: Callable[[], T]) -> T:
         if self.is_stopping:
             raise AnalyzerStopped
-        if self._is_pending or self._running in self._inbox.interrupted():
+        running = self._running
+        if self._is_pending or (running is not None and self._inbox.is_interrupted(running)):
             raise KeyboardInterrupt
         return function()
 
@@ -111,9 +120,15 @@ class ScriptInterrupts:
             raise AnalyzerStopped
 
     def _listen(self) -> None:
-        while self._watch.wait():
+        while True:
+            try:
+                if not self._watch.wait():
+                    return
+            except OSError:  # a script has closed its descriptors
+                self._watch = FolderWatch(self._inbox.folder)
             with self._lock:
-                if self._running is not None and self._running in self._inbox.interrupted():
+                # One name is looked up: a script may have used up the descriptors that a list needs.
+                if self._running is not None and self._inbox.is_interrupted(self._running):
                     self._inbox.remove_interrupt(self._running)
                     signal.pthread_kill(self._main, signal.SIGINT)
             self._wakeups.put(None)

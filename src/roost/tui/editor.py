@@ -1,4 +1,4 @@
-"""Edits in $EDITOR: the note of the selected run, or the script that the watched analyzer ran last."""
+"""The editor of the user, $EDITOR: for a note of the selected run, or the script an analyzer ran last."""
 
 # Not durable: a note while it is edited; the server stores what becomes of it
 
@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import subprocess
 import tempfile
 from pathlib import Path
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     from roost.tui.client_app import RoostClient
 
 
-def begin(app: RoostClient) -> None:
-    """Begins to edit what the client shows: with the focus on the output of the watched analyzer, or with an
+def edit(app: RoostClient) -> None:
+    """Edits what the client shows: with the focus on the output of the watched analyzer, or with an
     analyzer selected, a script; otherwise a note."""
     task = app.view.task
     selected = label(task) if task is not None and is_analyzer(task) else None
@@ -68,26 +69,33 @@ async def _edit_script(app: RoostClient, analyzer: str) -> None:
 
 
 def _last_script(connection: LabConnection, analyzer: str) -> Path:
-    """Returns the file of the script that an analyzer ran last; of one that ran none its first script.
+    """Returns the file of the script that an analyzer ran last; of one that ran none, of the script that was
+    changed last.
 
     Raises:
-        RoostError: The analyzer cannot be asked, or has no scripts.
+        RoostError: The analyzer cannot be asked, or has no scripts, or they are on another machine.
     """
-    scripts = list(connection.list_scripts(analyzer))
-    if not scripts:
+    paths = [Path(one.path) for one in connection.list_scripts(analyzer)]
+    if not paths:
         raise NotFound("the analyzer has no scripts", fix="put one into the project's AnalyzeScripts")
-    newest = max(scripts, key=lambda one: Path(one.path).stat().st_mtime if Path(one.path).exists() else 0.0)
-    return Path(newest.path)
+    if not (files := [path for path in paths if path.is_file()]):
+        raise NotFound("the scripts are not on this machine", where=paths[0].parent, fix="edit them there")
+    called = [Path(one.script) for one in connection.list_calls(analyzer)]
+    last = next((path for path in reversed(called) if path in files), None)
+    return last or max(files, key=lambda path: path.stat().st_mtime)
 
 
 def _run_editor(app: RoostClient, file: Path) -> str | None:
     """Shows a file in the editor, and returns why that failed."""
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
+    # Ctrl-C is for the editor. A handler, unlike SIG_IGN, is not inherited.
+    before = signal.signal(signal.SIGINT, lambda *_: None)
     try:
         with app.suspend():
             done = subprocess.run([*shlex.split(editor), str(file)], check=False)
     except (OSError, ValueError) as error:
         return f"the editor {editor} cannot be started ({error}): set EDITOR"
     finally:
+        signal.signal(signal.SIGINT, before)
         app.draw_all()
     return None if done.returncode == 0 else f"the editor {editor} failed with exit code {done.returncode}"
