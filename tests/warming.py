@@ -43,5 +43,21 @@ def templates(folder: Path, *, waits: bool = True) -> Iterator[TemplatePool]:
         prepare(kept)
         prepare(kept)  # the second of a kind starts one
         if waits:
-            wait_for(lambda: any(not file.suffix for file in folder.glob("*")), timeout_seconds=60)
+            wait_until_ready(folder)
         yield kept
+
+
+def wait_until_ready(folder: Path) -> None:
+    """Waits until the template whose socket is in the folder takes requests."""
+    wait_for(lambda: any(not file.suffix for file in folder.glob("*")), timeout_seconds=60)
+
+
+def forks(spec: SessionSpec) -> bool:
+    """Whether the guard of such a session is a template's."""
+    found = template_client.fork_guard(spec, [])
+    if found is None:
+        return False
+    found.stdin.close()
+    found.stderr.close()
+    assert found.wait(timeout=20) == 1  # it has received no spec
+    return True
