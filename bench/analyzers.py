@@ -9,7 +9,8 @@
   beside the same loop in plain Python that prints into a file, buffered as Python does by default; and the
   memory of the server before and after.
 
-The package is one epoch of the digits template; the model runs on the CPU. Medians; wall clock.
+The package is one epoch of the digits template; the model runs on the CPU. Medians; wall clock. It prints
+tables for docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -127,6 +128,8 @@ def show_output(task: str, client: Client, lines: int, folder: Path) -> None:
     before = memory_mb(server.pid)
     plain = folder / "plain.txt"
     buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    print("\n| lines | plain file | analyzer | followed | memory of the server | received |")
+    print("|---|---|---|---|---|---|")
     for _ in range(2):
         with plain.open("wb") as to:
             script = PLAIN.format(lines=lines)
@@ -141,9 +144,9 @@ def show_output(task: str, client: Client, lines: int, folder: Path) -> None:
         done.wait(300)
         alone = wait(script_call.run_script(task, "prints"))
         print(
-            f"{lines:,} lines: plain file {by_hand:.2f} s, analyzer {alone:.2f} s ({alone / by_hand:.2f} ×), "
-            f"followed {followed:.2f} s ({followed / by_hand:.2f} ×); "
-            f"server {before:.0f} -> {memory_mb(server.pid):.0f} MB, {received / 2**20:.0f} MB received"
+            f"| {lines:,} | {by_hand:.2f} s | {alone:.2f} s ({alone / by_hand:.2f} ×) "
+            f"| {followed:.2f} s ({followed / by_hand:.2f} ×) "
+            f"| {before:.0f} to {memory_mb(server.pid):.0f} MB | {received / 2**20:.0f} MB |"
         )
 
 
@@ -164,14 +167,18 @@ def main(calls: int, lines: int) -> None:
         (task,) = start_analyzer(AnalyzerRequest(package=package, options=TaskOptions(gpus=0))).tasks
         stack.callback(task_control.request_stop, task.id)
         wait(script_call.run_script(task.id, "latency"))  # loads
+        print("| script on a loaded model | first statement | 95 % within | recorded end |")
+        print("|---|---|---|---|")
         for name, ask in (
             ("operation", lambda: script_call.run_script(task.id, "latency")),
             ("HTTP", lambda: client.run_script(task.id, "latency")),
         ):
             first, high, whole = latencies(ask, calls)
-            print(f"{name}: first statement {first:.1f} ms (p95 {high:.1f}), recorded end {whole:.1f} ms")
-        print(f"roost analyze TASK: first statement {program_latency(task.label, 5):.0f} ms")
-        print(f"roost analyze PACKAGE: first statement {program_latency(str(package), 3):.0f} ms")
+            print(f"| {name} | {first:.1f} ms | {high:.1f} ms | {whole:.1f} ms |")
+        print(f"| `roost analyze TASK` | {program_latency(task.label, 5):.0f} ms | | |")
+        print(
+            f"| `roost analyze PACKAGE`, loaded each time | {program_latency(str(package), 3):.0f} ms | | |"
+        )
         show_output(task.id, client, lines, folder)
 
 

@@ -1,6 +1,7 @@
 """What it costs to look at the lab all day.
 
     python bench/client.py [--only observer stream terminal] [--running 200] [--pending 1000] [--ended 10000]
+        [--peer NAME=COMMAND ...]
 
 observer: milliseconds for the first poll of `LabObserver` (everything) and for each later one, while all
     running tasks publish progress ten times a second and record a row of five metrics every second; CPU time
@@ -9,13 +10,17 @@ stream: the same lab behind a real server: the time until a subscriber has the w
     second while it does nothing but follow, and that of the server with none, one and ten subscribers.
 terminal: `roost client` on a pseudo-terminal of 120x40: from its start to the first paint, to its views, to
     the tasks; from a key to its effect while all these tasks change; its CPU time, also with an idle lab.
-    `--peer COMMAND ...`, last: another program's first paint, and its CPU time afterwards.
+    Each `--peer 'nvitop=/venv/bin/nvitop -m full'` is started beside it: its first paint, and its CPU time.
+    The end is a table for docs/benchmarks.md.
+
+It takes about four minutes, and half a minute for each peer. The latency of scripts is in bench/analyzers.py.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import statistics
 import tempfile
 import threading
@@ -194,24 +199,33 @@ def _measure_subscribers(pid: int, seconds: float) -> None:
         print(f"{count} subscribers: the server {share:.2%} of a core{own}{first}")
 
 
-def measure_terminal(running: int, seconds: float, peer: list[str] | None) -> None:
-    """Prints when the client paints, how fast keys have their effect, and its CPU time."""
+def measure_terminal(running: int, seconds: float, peers: dict[str, list[str]]) -> None:
+    """Prints a table: when the client paints, how fast keys have an effect, its CPU time; and its peers."""
+    rows = []
     with running_lab(running, 0, 0):
         server_control.start(0, [])
         try:
-            client_terminal.measure_start(times=5)
-            client_terminal.measure_keys(times=100)
-            client_terminal.measure_cpu(seconds, f"{running} running tasks")
+            first, views, tasks = client_terminal.measure_start(times=5)
+            median, most = client_terminal.measure_keys(times=100)
+            share, painted = client_terminal.measure_cpu(seconds)
         finally:
             server_control.stop()
+    rows.append([f"roost client, {running} running tasks", first, views, tasks, median, most, share, painted])
     with running_lab(0, 1, 0):
         server_control.start(0, [])
         try:
-            client_terminal.measure_cpu(seconds, "an idle lab")
+            first, views, tasks = client_terminal.measure_start(times=5)
+            share, painted = client_terminal.measure_cpu(seconds)
         finally:
             server_control.stop()
-    if peer:
-        client_terminal.measure_peer(peer, times=5)
+    rows.append(["roost client, idle lab", first, views, tasks, "", "", share, painted])
+    for name, command in peers.items():
+        first, share = client_terminal.measure_peer(command, times=5)
+        rows.append([name, first, "", "", "", "", share, ""])
+    header = ["", "first paint", "views", "tasks", "key to paint", "95 % within", "CPU", "painted"]
+    print()
+    for row in (header, ["---"] * len(header), *rows):
+        print(f"| {' | '.join(row)} |")
 
 
 def measure_observer(running: int, pending: int, ended: int, polls: int) -> None:
@@ -290,7 +304,7 @@ def main() -> None:
     parser.add_argument("--pending", type=int, default=1000)
     parser.add_argument("--ended", type=int, default=10_000)
     parser.add_argument(
-        "--peer", nargs=argparse.REMAINDER, help="the command line of a program to start beside it"
+        "--peer", action="append", default=[], metavar="NAME=COMMAND", help="a program to start beside it"
     )
     parser.add_argument("--polls", type=int, default=100)
     parser.add_argument("--seconds", type=float, default=20.0)
@@ -300,7 +314,8 @@ def main() -> None:
     if "stream" in given.only:
         measure_stream(given.running, given.pending, given.ended, given.seconds)
     if "terminal" in given.only:
-        measure_terminal(given.running, given.seconds, given.peer)
+        peers = {name: shlex.split(line) for name, _, line in (one.partition("=") for one in given.peer)}
+        measure_terminal(given.running, given.seconds, peers)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@ it costs while nothing happens."""
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import pty
@@ -55,16 +56,26 @@ class ProgramOnTerminal:
         os.write(self.fd, key)
         return at
 
+    def has_ended(self) -> bool:
+        """Whether the program has ended by itself."""
+        stat = Path(f"/proc/{self.pid}/stat").read_text()
+        return stat.rpartition(")")[2].split()[0] == "Z"
+
     def cpu_seconds(self) -> float:
         """The CPU time of the program and of the processes below it."""
         return sum(map(_cpu_seconds, [self.pid, *_children(self.pid)]))
 
     def close(self) -> None:
         """Ends the program."""
-        os.kill(self.pid, signal.SIGTERM)
-        self.read_until(lambda _: False, 0.5)
-        os.waitpid(self.pid, 0)
-        os.close(self.fd)
+        for number in (signal.SIGTERM, signal.SIGKILL):  # a peer may ignore the first one
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+            deadline = time.perf_counter() + 5
+            while time.perf_counter() < deadline:
+                self.read_until(lambda _: False, 0.1)
+                if os.waitpid(self.pid, os.WNOHANG)[0]:
+                    os.close(self.fd)
+                    return
 
 
 def _children(pid: int) -> list[int]:
@@ -77,8 +88,8 @@ def _cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def measure_start(times: int) -> None:
-    """Prints when the client paints: its frame, its views, the tasks."""
+def measure_start(times: int) -> list[str]:
+    """Returns when the client paints: its frame, its views, the tasks."""
     found: dict[str, list[float]] = {"first paint": [], "views and keys": [], "tasks": []}
     for _ in range(times):
         program = ProgramOnTerminal([sys.executable, "-m", "roost", "client"])
@@ -89,12 +100,11 @@ def measure_start(times: int) -> None:
             ) is not None:
                 found[name].append(seconds)
         program.close()
-    texts = [f"{name} {statistics.median(one) * 1e3:.0f} ms" for name, one in found.items() if one]
-    print(f"start to {', '.join(texts)} (median of {times})")
+    return [f"{statistics.median(one) * 1e3:.0f} ms" if one else "never" for one in found.values()]
 
 
-def measure_keys(times: int) -> None:
-    """Prints how long a key takes to its effect on the screen, while tasks change."""
+def measure_keys(times: int) -> tuple[str, str]:
+    """Returns how long a key takes to its effect on the screen, while tasks change: median, 95 %."""
     program = ProgramOnTerminal([sys.executable, "-m", "roost", "client"])
     program.read_until(lambda out: bool(_SELECTED.search(out)), 20)
     program.read_until(lambda _: False, 2.0)
@@ -112,18 +122,16 @@ def measure_keys(times: int) -> None:
             continue
         seconds.append(time.perf_counter() - at)
         program.read_until(lambda _: False, 0.03 + 0.01 * (number % 5))
-    if seconds:
-        seconds.sort()
-        worst = seconds[int(0.95 * len(seconds))]
-        print(
-            f"key to paint: median {statistics.median(seconds) * 1e3:.1f} ms, "
-            f"95 % within {worst * 1e3:.1f} ms"
-        )
     program.close()
+    if not seconds:
+        return "never", "never"
+    seconds.sort()
+    worst = seconds[int(0.95 * len(seconds))]
+    return f"{statistics.median(seconds) * 1e3:.1f} ms", f"{worst * 1e3:.1f} ms"
 
 
-def measure_cpu(seconds: float, what: str) -> None:
-    """Prints what the client costs while nobody touches it."""
+def measure_cpu(seconds: float) -> tuple[str, str]:
+    """Returns what the client costs while nobody touches it: its part of a core, and what it paints."""
     program = ProgramOnTerminal([sys.executable, "-m", "roost", "client"])
     program.read_until(lambda out: b"F4 Tasks" in out, 20)
     program.read_until(lambda _: False, 8.0)
@@ -131,15 +139,13 @@ def measure_cpu(seconds: float, what: str) -> None:
     program.read_until(lambda _: False, seconds)
     wall = time.perf_counter() - begin
     share = (program.cpu_seconds() - cpu_begin) / wall
-    print(
-        f"CPU with {what}: {share:.2%} of a core; "
-        f"{(len(program.output) - bytes_begin) / wall / 1e3:.1f} kB/s painted"
-    )
+    painted = (len(program.output) - bytes_begin) / wall / 1e3
     program.close()
+    return f"{share:.2%}", f"{painted:.1f} kB/s"
 
 
-def measure_peer(command: Sequence[str], times: int) -> None:
-    """Prints when another program paints, and its CPU time afterwards."""
+def measure_peer(command: Sequence[str], times: int) -> tuple[str, str]:
+    """Returns when another program paints, and its CPU time afterwards."""
     firsts = []
     for _ in range(times):
         program = ProgramOnTerminal(command)
@@ -147,16 +153,14 @@ def measure_peer(command: Sequence[str], times: int) -> None:
             firsts.append(first)
         program.close()
     if not firsts:
-        print(f"{command[0]}: painted nothing")
-        return
+        return "never", "–"
     program = ProgramOnTerminal(command)
     program.read_until(lambda _: False, 5.0)
+    if program.has_ended():
+        program.close()
+        return "ended by itself", "–"
     begin, cpu_begin = time.perf_counter(), program.cpu_seconds()
     program.read_until(lambda _: False, 10.0)
     share = (program.cpu_seconds() - cpu_begin) / (time.perf_counter() - begin)
     program.close()
-    name = Path(command[0]).name
-    print(
-        f"{name}: start to first paint {statistics.median(firsts) * 1e3:.0f} ms, "
-        f"CPU afterwards {share:.2%} of a core"
-    )
+    return f"{statistics.median(firsts) * 1e3:.0f} ms", f"{share:.2%}"

@@ -82,8 +82,10 @@ def test_importing_the_client_and_the_view_model_imports_no_operation() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     *modules, has_database = done.stdout.split()
-    slow = ("roost.lab.scheduling", "roost.lab.executors", "roost.supervisor.processes", "roost.package.package",
-            "roost.config", "roost.operations.reading.", "roost.devices.inventory")  # fmt: skip
+    slow = (
+        "roost.lab.scheduling", "roost.lab.executors", "roost.supervisor.processes", "roost.package.package",
+        "roost.config", "roost.operations.reading.", "roost.devices.inventory",
+    )  # fmt: skip
     assert [name for name in modules if name.startswith(slow)] == []
     assert has_database == "False"
 

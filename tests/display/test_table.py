@@ -121,3 +121,10 @@ def test_no_line_is_wider_than_the_terminal(cells: list[str], width: int) -> Non
 
 def test_a_bar_is_full_only_at_the_end() -> None:
     assert [table.format_bar(part, 4) for part in (0, 0.3, 0.999, 1)] == ["░░░░", "█░░░", "███░", "████"]
+
+
+def test_a_word_without_room_is_broken_and_nothing_is_lost() -> None:
+    columns = [TableColumn("ID", ["1"]), TableColumn("REASON", [f"waits for {'x' * 50}"], 10, "wrapped")]
+    lines = table.format_columns(columns, 24)
+    assert all(len(line) <= 24 for line in lines)
+    assert "".join("".join(lines[1:]).split()) == f"1waitsfor{'x' * 50}"

@@ -84,9 +84,10 @@ def test_the_bytes_follow_from_rows_and_identity(tmp_path: Path) -> None:
 
 def test_groups_have_their_best_and_worst() -> None:
     rows = rows_of(
-        wer=[0.1, 0.3, 0.9, math.nan, 0.5],
+        wer=[0.1, 0.3, 0.9, math.nan, 0.95],
         group_speaker=["b", "a", "a", "c", None],
-        group_age=[10, 9, 9, 10, 10],
+        group_age=["10", "9", "9", "10", "(none)"],
+        group_odd=["nan", "9", "10", "9", "9"],
     )
     found = summary.summarize(rows, identity="x")["groups"]
     speaker = found["speaker"]
@@ -99,7 +100,9 @@ def test_groups_have_their_best_and_worst() -> None:
     assert speaker["rows"][0]["metrics"]["wer"] == {"mean": 0.6, "count": 2}
     assert speaker["rows"][2]["metrics"]["wer"] == {"mean": None, "count": 0}
     assert (speaker["best"], speaker["worst"], speaker["unlabeled"]) == ({"wer": "b"}, {"wer": "a"}, 1)
-    assert [one["label"] for one in found["age"]["rows"]] == ["9", "10"]
+    assert [one["label"] for one in found["age"]["rows"]] == ["9", "10", "(none)"]
+    assert (found["age"]["unlabeled"], found["age"]["worst"]) == (1, {"wer": "9"})
+    assert [one["label"] for one in found["odd"]["rows"]] == ["10", "9", "nan"]
 
 
 def test_worst_and_best_cases_with_ties_in_the_order_of_the_set() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import time
 from pathlib import Path
 
 import msgspec
@@ -100,6 +101,9 @@ def test_a_task_is_held_released_ranked_and_ended(runner: VerbRunner, server: Se
     id = server.lab.submit("sleep 600", priority=0)
     label = label_of(server, id)
     server.lab.wait_for(id, "running")
+    later = label_of(server, server.lab.submit("true", begin=time.time() + 7200.0))
+    assert next(runner.run(f"logs {later} -f")).startswith(f"{later} has not started yet: ")
+    shown(runner, f"kill {later}")
     for line in (f"hold {label}", f"release {id}", f"priority {label} 7"):
         assert shown(runner, line).startswith(f"{label}: ")
     assert server.lab.one(id).priority == 7

@@ -71,7 +71,7 @@ def ended(client: Client, task: str, analysis: int) -> Any:
     """Waits for the end of a call; its row."""
 
     def row() -> Any:
-        (found,) = (one for one in client.list_calls(task) if one.analysis == analysis)
+        (found,) = (one for one in client.list_calls(task, since=analysis) if one.analysis == analysis)
         return None if found.state in ("pending", "running") else found
 
     return wait_for(row, 100)

@@ -114,7 +114,9 @@ def test_edits_are_seen_at_each_call(lab: AnalyzerLab, task: Task) -> None:
     assert again.recorded.pid == ended.recorded.pid, "the package is loaded once"
     with lab.here():
         rows = script_call.list_calls(task.label)
+        latest = script_call.list_calls(task.label, since=call.analysis)
     assert [row.state for row in rows] == ["succeeded"] * 2 and rows[-1].analysis == call.analysis
+    assert latest == rows[-1:]
 
 
 def test_an_error_and_an_exit_end_the_script_only(lab: AnalyzerLab, task: Task) -> None:
@@ -155,6 +157,8 @@ def test_an_interrupt_names_its_call(lab: AnalyzerLab, task: Task) -> None:
     with lab.here():
         for other in (ended.analysis, 9999):
             assert script_call.interrupt_script(task.id, other).analysis is None
+        listed = script_call.list_calls(task.id, since=waits.analysis)
+        assert [row.analysis for row in listed] == [runs.analysis, waits.analysis], "what runs is listed"
         assert script_call.interrupt_script(task.id, waits.analysis).analysis == waits.analysis
         assert analysis_folder.read(Path(runs.folder)).state == "running", "it is another person's"
         assert script_call.interrupt_script(task.id, runs.analysis).analysis == runs.analysis

@@ -6,6 +6,8 @@ import pytest
 from rich.cells import cell_len
 
 from roost.tui import first_frame, layout
+from tests.tui.driving import app_of, client_on, drive, screen_text
+from tests.tui.generated_lab import small_lab
 
 
 @pytest.mark.parametrize(
@@ -28,3 +30,24 @@ def test_the_first_frame_fills_the_terminal_and_no_more() -> None:
         lines = text.partition("\x1b[2J")[2].split("\r\n")
         assert len(lines) <= rows
         assert all(cell_len(line) <= columns for line in lines)
+
+
+def test_after_any_sizes_the_views_fill_the_terminal_to_its_edges() -> None:
+    """Without a bar at the edge while the views of the size before are still there."""
+
+    async def body() -> None:
+        async with client_on(small_lab()) as pilot:
+            app = app_of(pilot)
+            bars: list[bool] = []
+            app.watch(app.screen, "show_vertical_scrollbar", lambda bar: bars.append(bar))
+            for size in [(1, 1), (100, 30), (300, 3), (200, 60), (59, 100), (80, 24), (2, 50), (120, 40)]:
+                await pilot.resize_terminal(*size)
+                await pilot.pause()
+                strips = app.screen._compositor.render_strips()
+                assert [strip.cell_length for strip in strips] == [size[0]] * size[1]
+                if size[0] >= 60 and size[1] >= 16:
+                    first, *_, last = screen_text(pilot).splitlines()
+                    assert first.startswith(" roost") and last.startswith(" F1 command")
+            assert not any(bars)
+
+    drive(body)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Required, TypedDict
@@ -139,9 +139,15 @@ def _is_new(request: Mapping[str, Any]) -> bool:
     return not isinstance(created, int | float) or time.time() - created < _ASKING_SECONDS
 
 
-def read_all(root: Path) -> list[Session]:
-    """Returns all analyses below ``root`` with a request.json, oldest first."""
-    return [read(root / str(n)) for n in package_name.numbers(root) if (root / str(n) / REQUEST).is_file()]
+def read_all(root: Path, is_listed: Callable[[int], bool] = lambda _: True) -> list[Session]:
+    """Returns the analyses below ``root`` with a request.json, oldest first.
+
+    Args:
+        root: The folder of all analyses.
+        is_listed: Whether the analysis of a number is returned; the others are not read.
+    """
+    numbers = filter(is_listed, package_name.numbers(root))
+    return [read(root / str(n)) for n in numbers if (root / str(n) / REQUEST).is_file()]
 
 
 def success_times(root: Path, analyzer: int, *, since: float) -> Iterator[float]:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from roost.analysis import result_values
 from roost.analysis.analysis_folder import SavedFiles
 from roost.base.errors import ContractError, NotFound
 from roost.base.text.suggestions import did_you_mean
@@ -19,6 +18,7 @@ from roost.package.package import PackageFolder
 from roost.project import data_loaders
 from roost.project.contract import Data, Dataset, Runner
 from roost.project.loaded_model import LoadedExperiment
+from roost.train.reporting import array_bytes
 from roost.train.reporting.media_files import encode
 
 
@@ -67,9 +67,9 @@ class AnalyzedPackage:
         """
         try:
             if isinstance(media, torch.Tensor):
-                media = result_values.as_array(media)
+                media = array_bytes.as_array(media)
             suffix, data = (
-                ("npy", result_values.npy_bytes(media)) if isinstance(media, np.ndarray) else encode(media)
+                ("npy", array_bytes.npy_bytes(media)) if isinstance(media, np.ndarray) else encode(media)
             )
         except ContractError as error:
             raise ContractError(

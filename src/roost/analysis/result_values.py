@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import math
 import re
 from collections import deque
@@ -16,6 +15,7 @@ import numpy as np
 import torch
 
 from roost.analysis.analysis_folder import SavedFiles
+from roost.train.reporting import array_bytes
 from roost.train.reporting.media_files import Media, encode
 
 MAX_INLINE_ELEMENTS = 1024
@@ -75,9 +75,9 @@ class JsonResult:
 
     def _nest(self, value: Any, place: tuple[str, ...]) -> Any:
         if isinstance(value, torch.Tensor):
-            if not _has_numpy_type(value):
+            if not array_bytes.has_numpy_type(value):
                 self.notes.append(f"{'.'.join(place)} was {value.dtype}, kept as float32")
-            return self._array(as_array(value), place)
+            return self._array(array_bytes.as_array(value), place)
         if isinstance(value, np.ndarray | np.generic):
             return self._array(np.asarray(value), place)
         if isinstance(value, Media) or hasattr(type(value), "savefig"):
@@ -109,7 +109,7 @@ class JsonResult:
         if array.size <= MAX_INLINE_ELEMENTS and array.dtype.kind in "biufU" and array.dtype != np.longdouble:
             return self._convert(array.tolist(), place)
         described = {"shape": list(array.shape), "dtype": str(array.dtype)}
-        return {**self._file(place, "npy", npy_bytes(array)), **described}
+        return {**self._file(place, "npy", array_bytes.npy_bytes(array)), **described}
 
     def _file(self, place: tuple[str, ...], suffix: str, data: bytes) -> dict[str, Any]:
         name = _UNSAFE_CHARACTERS.sub("_", ".".join(place))[:_MAX_NAME_CHARACTERS]
@@ -122,30 +122,6 @@ class JsonResult:
         kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
         self.notes.append(f"{'.'.join(place)} is a {kind}, kept as its repr{why}")
         return {"type": kind, "repr": _safe_repr(value)}
-
-
-def as_array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
-    """Converts a tensor of any device and layout; to float32 if NumPy lacks its dtype (bfloat16, …)."""
-    plain = tensor.detach().cpu()
-    plain = plain.to_dense() if plain.layout is not torch.strided else plain
-    plain = plain if _has_numpy_type(plain) else plain.float()
-    array: np.ndarray[Any, Any] = plain.resolve_conj().resolve_neg().numpy()
-    return array
-
-
-def _has_numpy_type(tensor: torch.Tensor) -> bool:
-    return not tensor.is_floating_point() or tensor.dtype in (torch.float16, torch.float32, torch.float64)
-
-
-def npy_bytes(array: np.ndarray[Any, Any]) -> bytes:
-    """Encodes an array in the .npy format.
-
-    Raises:
-        ValueError: The array holds objects.
-    """
-    buffer = io.BytesIO()
-    np.lib.format.write_array(buffer, array, allow_pickle=False)
-    return buffer.getvalue()
 
 
 def _is_scalar(value: object) -> bool:

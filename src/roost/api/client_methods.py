@@ -615,7 +615,7 @@ class ClientMethods:
         Args:
             task: The analyzer.
             analysis: The number of the analysis; nothing is interrupted if it has ended. None: the one that
-                runs, or else the first that waits, whoever has requested it.
+                runs, or else the first that waits, also of another person.
         """
         return post(f"/analyzers/{path_segment(task)}/interrupt", ScriptInterrupt, analysis=analysis)
 
@@ -632,9 +632,14 @@ class ClientMethods:
         return get(f"/analyzers/{path_segment(task)}/scripts", list[ScriptEntry])
 
     @operation
-    def list_calls(self, task: str) -> ApiRequest[list[CallRow]]:
-        """Returns the scripts that an analyzer has run, runs, or will run, oldest first."""
-        return get(f"/analyzers/{path_segment(task)}/calls", list[CallRow])
+    def list_calls(self, task: str, *, since: int | None = None) -> ApiRequest[list[CallRow]]:
+        """Returns the scripts that an analyzer has run, runs, or will run, oldest first.
+
+        Args:
+            task: The analyzer.
+            since: The number of an analysis: calls before it are left out, unless they wait or run.
+        """
+        return get(f"/analyzers/{path_segment(task)}/calls", list[CallRow], since=since)
 
     @operation
     def read_output(self, task: str, *, offset: int = 0, limit: int = 1 << 16) -> ApiRequest[LogPage]:

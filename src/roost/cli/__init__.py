@@ -13,9 +13,8 @@ count_line: the line of progress of work on many things
 wait_progress: screens that show the stage of other work
 device_history_view: draws what cards and host did, for `roost devices --history`
 package_view: text of `roost show`
-evaluation_view: text of `roost evaluate`
+evaluations: text of evaluations and their comparison
 comparison_view: text of `roost compare`
-evaluation_comparison_view: text of `roost compare --evaluation`
 data_view: text of `roost show --data`
 confirmation: the question before something is removed
 queued_readers: the forms `roost submit analyze`, `predict` and `evaluate`

@@ -85,7 +85,7 @@ def format_columns(
     if width is not None:
         widths = _shorten(shown, widths, width)
     cells = [_fit_cells(one, widths[one.name]) for one in shown]
-    if any(one.shortened == "wrapped" for one in shown):
+    if any("\n" in cell for one in cells for cell in one):
         cells = _continue_rows(cells)
     table = [[one.name, *found] for one, found in zip(shown, cells, strict=True)]
     padded = [_pad(one) for one in table[:-1]]
@@ -148,12 +148,15 @@ def _shorten(columns: Sequence[TableColumn], widths: dict[str, int], width: int)
     """Returns the widths of the columns where the table has a width: those that may be shortened share what
     the others leave, each as much as another unless it needs less."""
     long = {one.name: _lowest_width(one) for one in columns if one.min_width is not None}
+    wrapped = {one.name for one in columns if one.shortened == "wrapped"}
     found = dict(widths)
     free = width - len(_GAP) * (len(columns) - 1)
     free -= sum(widths[one.name] for one in columns if one.name not in long)
     for name in sorted(long, key=lambda name: widths[name]):  # those that need least first
         lowest, count = long.pop(name), len(long) + 1
         share = max(lowest, min(free // count, free - sum(long.values())), 1)
+        if name in wrapped:  # a word that has no room is broken
+            share = max(min(share, free - sum(long.values())), 1)
         found[name] = min(widths[name], share)
         free -= found[name]
     return found
@@ -164,7 +167,7 @@ def _lowest_width(column: TableColumn) -> int:
     lowest = column.min_width or 0
     if column.shortened != "wrapped":
         return lowest
-    return max([lowest, *(cell_width(word) for cell in column.cells for word in cell.split())])
+    return max([lowest, *_widths(" ".join(column.cells).split())])
 
 
 def _fit_cells(column: TableColumn, width: int) -> list[str]:

@@ -41,9 +41,9 @@ def format_tasks(
     if terminal.allows_colours(sys.stdout):
         columns["STATE"] = [format_states(state) for state in columns["STATE"]]
     name_width = min((width or 0) // 4, max(map(len, columns["NAME"])))
-    shortened: dict[str, tuple[int, Literal["end", "middle"]]] = {
+    shortened: dict[str, tuple[int, Literal["middle", "wrapped"]]] = {
         "NAME": (name_width, "middle"),
-        "REASON": (_LEFT_OUT[-1][0], "end"),
+        "REASON": (_LEFT_OUT[-1][0], "wrapped"),
     }
     return table.format_columns(
         [TableColumn(name, texts, *shortened.get(name, ())) for name, texts in columns.items()],

@@ -13,7 +13,7 @@ from roost.base.errors import ContractError, NotFound
 from roost.base.text.suggestions import did_you_mean
 from roost.package.results import evaluations
 from roost.package.results.evaluations import CELL, EvaluationFolder
-from roost.package.results.row_columns import ERROR, GROUP, ID, Column
+from roost.package.results.row_columns import ERROR, GROUP, ID, RowColumn
 
 
 class EvaluationData:
@@ -96,7 +96,7 @@ class EvaluationData:
 class _Values:
     """The values of one result."""
 
-    def __init__(self, column: Column, cell: Path) -> None:
+    def __init__(self, column: RowColumn, cell: Path) -> None:
         self._cell, self._is_file = cell, column.kind == "file"
         self._tensor: torch.Tensor | None = None
         if isinstance(column.values, list):

@@ -18,10 +18,10 @@ from typing import Any, Self
 import numpy as np
 import torch
 
-from roost.analysis.result_values import as_array, npy_bytes
 from roost.base import durable
 from roost.base.errors import ContractError
 from roost.package.results.evaluations import FILES
+from roost.train.reporting.array_bytes import as_array, npy_bytes
 from roost.train.reporting.media_files import Media, encode_files
 
 MAX_PENDING_BYTES = 256 * 2**20

@@ -22,7 +22,7 @@ from roost.base.text.suggestions import did_you_mean
 from roost.evaluation.summary import SetValues
 from roost.package.results import evaluations
 from roost.package.results.evaluations import Rows
-from roost.package.results.row_columns import ERROR, GROUP, ID, Column
+from roost.package.results.row_columns import ERROR, GROUP, ID, RowColumn
 from roost.train.evaluation import split_evaluation
 from roost.train.step import seeding
 
@@ -175,7 +175,7 @@ def _column_values(rows: Rows) -> dict[str, Any]:
     }
 
 
-def _value(column: Column) -> Tensor | list[Any]:
+def _value(column: RowColumn) -> Tensor | list[Any]:
     if isinstance(column.values, list):
         return column.values
     if column.missing is not None and column.missing.any():

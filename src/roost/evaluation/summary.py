@@ -21,7 +21,7 @@ from roost.base.text.suggestions import did_you_mean
 from roost.evaluation import bootstrap
 from roost.package.results import evaluations
 from roost.package.results.evaluations import SUMMARY, Rows
-from roost.package.results.row_columns import ERROR, GROUP, ID, Column
+from roost.package.results.row_columns import ERROR, GROUP, ID, RowColumn
 
 FORMAT = 1
 NO_LABEL = "(none)"
@@ -184,7 +184,7 @@ def _better(
     return found | {case.metric: case.best for case in cases}
 
 
-def finite_values(column: Column) -> tuple[Array, Array]:
+def finite_values(column: RowColumn) -> tuple[Array, Array]:
     """Returns the finite numbers of a column as float64, and their places."""
     values = column.values.astype(np.float64)
     good = np.isfinite(values)
@@ -194,7 +194,7 @@ def finite_values(column: Column) -> tuple[Array, Array]:
     return values[places], places
 
 
-def _statistics(column: Column, evaluated: int, *, seed: int) -> dict[str, Any]:
+def _statistics(column: RowColumn, evaluated: int, *, seed: int) -> dict[str, Any]:
     values, _ = finite_values(column)
     missing = 0 if column.missing is None else int(column.missing.sum())
     present = len(column) - missing
@@ -268,7 +268,8 @@ def _batch_means(batch_values: Sequence[Mapping[str, Any]]) -> dict[str, dict[st
 
 
 def _number(value: float, evaluated: int) -> dict[str, Any]:
-    return {"count": evaluated, "mean": value if math.isfinite(value) else None, "nan": int(value != value)}
+    mean = value if math.isfinite(value) else None
+    return {"count": evaluated, "mean": mean, "nan": int(value != value), "infinite": int(math.isinf(value))}
 
 
 # ---- groups ---------------------------------------------------------------------------------------------
@@ -286,6 +287,7 @@ def _by_group(
     shown = set(range(len(labels)))
     for name, (mean, number) in means.items():
         known = np.flatnonzero(number > 0)
+        known = known[known < len(labels) - (NO_LABEL in labels)]  # samples without a label are no group
         if name in better and len(known) > 1 and (ends := _ends(mean, known)) is not None:
             low, high = ends
             best, worst = (low, high) if better[name] == "min" else (high, low)
@@ -309,21 +311,29 @@ def _ends(mean: Array, known: Array) -> tuple[int, int] | None:
     return None if mean[low] == mean[high] else (low, high)
 
 
-def label_codes(column: Column) -> tuple[list[str], Array]:
-    """Returns the labels of a group, sorted, and for each row the position of its label."""
-    items = [None if item != item else item for item in column.items()]  # NaN is no label
-    numeric = column.is_number
-    order = {label: place for place, label in enumerate(_sorted_labels(set(items), numeric))}
+def label_codes(column: RowColumn) -> tuple[list[str], Array]:
+    """Returns the labels of a group, in their order, and for each row the position of its label; `NO_LABEL`
+    is the last."""
+    items = [None if item != item or item == NO_LABEL else item for item in column.items()]  # NaN is no label
+    order = {label: place for place, label in enumerate(_sorted_labels(set(items)))}
     codes = np.fromiter((order[item] for item in items), np.int64, len(items)) if items else np.zeros(0, int)
     return [NO_LABEL if label is None else str(label) for label in order], codes
 
 
-def _sorted_labels(labels: set[Any], numeric: bool) -> list[Any]:
+def _sorted_labels(labels: set[Any]) -> list[Any]:
     known = [label for label in labels if label is not None]
-    return [*sorted(known, key=None if numeric else str), *([None] if None in labels else [])]
+    try:
+        numbers = {label: float(label) for label in known}
+    except ValueError:
+        numbers = {}
+    if numbers and all(map(math.isfinite, numbers.values())):
+        known.sort(key=lambda label: (numbers[label], str(label)))
+    else:
+        known.sort(key=str)
+    return [*known, *([None] if None in labels else [])]
 
 
-def _group_means(column: Column, codes: Array, count: int) -> tuple[Array, Array]:
+def _group_means(column: RowColumn, codes: Array, count: int) -> tuple[Array, Array]:
     values, places = finite_values(column)
     number = np.bincount(codes[places], minlength=count)
     sums = np.bincount(codes[places], weights=values, minlength=count)

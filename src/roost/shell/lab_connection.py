@@ -154,9 +154,10 @@ class LabConnection:
         """Returns the scripts that an analyzer can run."""
         return self.client.list_scripts(analyzer)
 
-    def list_calls(self, analyzer: str) -> Sequence[CallRow]:
-        """Returns the calls of an analyzer, oldest first."""
-        return self.client.list_calls(analyzer)
+    def list_calls(self, analyzer: str, *, since: int | None = None) -> Sequence[CallRow]:
+        """Returns the calls of an analyzer, oldest first, from an analysis on and those that have not
+        ended."""
+        return self.client.list_calls(analyzer, since=since)
 
     def analyzer_output(self, analyzer: str, offset: int = 0) -> LogPage:
         """Returns a page of the output of an analyzer from an offset in bytes on."""

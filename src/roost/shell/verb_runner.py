@@ -14,7 +14,7 @@ import click
 from roost.base.errors import Refused, RoostError, UsageError
 from roost.base.text.byte_sizes import format_bytes
 from roost.display import terminal
-from roost.lab.queue.task import ENDED, KILL, PENDING, STOP
+from roost.lab.queue.task import ENDED, KILL, PENDING, STARTING, STOP
 from roost.operations.queue.card_request import CardRequest
 from roost.shell import verb_help
 from roost.shell.command_words import quote_word, split_line
@@ -256,6 +256,11 @@ class VerbRunner:
             follow = functools.partial(self.connection.follow_log, run)
         offset = yield from _tail(read, num_lines)
         if found["follow"]:
+            if row.state == PENDING:
+                reason = in_shell_words(row.reason) or "it waits"
+                yield from _lines([f"{row.label} has not started yet: {reason}"])
+            elif row.state == STARTING and not offset:
+                yield from _lines([f"waiting for {row.label} to start ..."])
             yield from _until_interrupted(follow(offset))
 
     # --- analyzers
@@ -385,7 +390,8 @@ class _FollowedCall:
     def read(self) -> Iterator[str]:
         """Yields the output since the last call, and notes about an analyzer that waits; waits a little if
         there is none."""
-        calls = {one.analysis: one for one in self._connection.list_calls(self._call.task)}
+        rows = self._connection.list_calls(self._call.task, since=self._call.analysis)
+        calls = {one.analysis: one for one in rows}
         row = calls.get(self._call.analysis)
         text = yield from self._new_output()
         if row is None:

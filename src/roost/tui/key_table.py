@@ -21,6 +21,8 @@ class KeyEntry(NamedTuple):
     """A word for the last line; empty: not there."""
     changes: bool = False
     """Whether it changes the lab: absent in a client that only reads."""
+    others: tuple[tuple[str, str], ...] = ()
+    """Further keys and their actions, which the same line of the help describes."""
 
 
 KEYS: tuple[KeyEntry, ...] = (
@@ -31,13 +33,12 @@ KEYS: tuple[KeyEntry, ...] = (
     KeyEntry("f5", "focus_pane('devices')", "F5", "devices", "Views"),
     KeyEntry("f6", "focus_pane('run')", "F6", "the selected run", "Views"),
     KeyEntry("z", "zoom", "z", "the view alone, and back", "Views", "zoom"),
-    KeyEntry("tab", "next_pane(1)", "Tab", "next view; Shift-Tab: back", "Views"),
-    KeyEntry("shift+tab", "next_pane(-1)", "", "", ""),
+    KeyEntry("tab", "next_pane(1)", "Tab", "next view; Shift-Tab: back", "Views",
+             others=(("shift+tab", "next_pane(-1)"),)),
     KeyEntry("question_mark", "help", "?", "this help", "Views", "help"),
     KeyEntry("escape", "go_back", "Esc", "ends zoom, filter, search, marks", "Views"),
     KeyEntry("ctrl+t", "theme", "Ctrl-T", "dark or light", "Views"),
-    KeyEntry("q", "quit", "q", "leave; all goes on", "Views", "quit"),
-    KeyEntry("ctrl+q", "leave", "", "", ""),
+    KeyEntry("q", "quit", "q", "leave; all goes on", "Views", "quit", others=(("ctrl+q", "leave"),)),
     KeyEntry("slash", "filter", "/", "filter: state:running lr<1e-3", "Tasks", "filter"),
     KeyEntry("o", "sort", "o", "order by name, state, newest …", "Tasks"),
     KeyEntry("enter", "open", "Enter", "open run, sweep, analyzer", "Tasks", "open"),
@@ -45,14 +46,14 @@ KEYS: tuple[KeyEntry, ...] = (
     KeyEntry("c", "compare", "c", "compare the marked runs", "Tasks", "compare"),
     KeyEntry("l", "tab('log')", "l", "log", "Run", "log"),
     KeyEntry("w", "tab('why')", "w", "why it waits, or how it ended", "Run", "why"),
-    KeyEntry("left_square_bracket", "next_tab(-1)", "[ ]", "tab before, next tab", "Run"),
-    KeyEntry("right_square_bracket", "next_tab(1)", "", "", ""),
+    KeyEntry("left_square_bracket", "next_tab(-1)", "[ ]", "tab before, next tab", "Run",
+             others=(("right_square_bracket", "next_tab(1)"),)),
     KeyEntry("m", "metrics", "m", "metrics: valid/* train/loss", "Run"),
     KeyEntry("y", "logarithmic", "y", "logarithmic axis", "Run"),
-    KeyEntry("less_than_sign", "rank(-1)", "< >", "log of another rank", "Run"),
-    KeyEntry("greater_than_sign", "rank(1)", "", "", ""),
-    KeyEntry("comma", "picture(-1)", ", .", "picture before, next picture", "Run"),
-    KeyEntry("full_stop", "picture(1)", "", "", ""),
+    KeyEntry("less_than_sign", "rank(-1)", "< >", "log of another rank", "Run",
+             others=(("greater_than_sign", "rank(1)"),)),
+    KeyEntry("comma", "picture(-1)", ", .", "picture before, next picture", "Run",
+             others=(("full_stop", "picture(1)"),)),
     KeyEntry("s", "sixel", "s", "the picture in full, by sixel", "Run"),
     KeyEntry("h", "verb('hold')", "h", "hold a pending task", "Change", changes=True),
     KeyEntry("r", "verb('release')", "r", "release a held one", "Change", changes=True),
@@ -63,7 +64,7 @@ KEYS: tuple[KeyEntry, ...] = (
     KeyEntry("n", "ask('note')", "n", "note", "Change", changes=True),
     KeyEntry("i", "verb('interrupt')", "i", "interrupt the analyzer's script", "Change", changes=True),
     KeyEntry("e", "edit", "e", "edit the note, or the last script", "Change", changes=True),
-)
+)  # fmt: skip
 GROUPS = ("Views", "Tasks", "Run", "Change")
 MOVEMENT = (
     "j k ↑ ↓ PgUp PgDn g G move; the wheel scrolls; a click selects, a double click opens",
@@ -82,6 +83,7 @@ def bindings() -> list[Binding]:
     """Returns the bindings of the keys. They have priority: a key is handled in the order of typing, before
     the next one, so that what follows `/` gets into the filter even if the client was busy."""
     given = [(one.keys, one.action, one.text) for one in KEYS]
+    given += [(keys, action, one.text) for one in KEYS for keys, action in one.others]
     given += [("ctrl+c", "interrupt", ""), ("ctrl+z", "suspend_process", "")]
     return [Binding(keys, action, text, show=False, priority=True) for keys, action, text in given]
 

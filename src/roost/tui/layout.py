@@ -51,7 +51,7 @@ def arrange(columns: int, rows: int, *, front: str, is_zoomed: bool, device_line
 
 
 CSS = """
-Screen { layers: base above; background: $background; color: $foreground; }
+Screen { layers: base above; overflow: hidden; background: $background; color: $foreground; }
 #status, #hints { height: 1; width: 100%; background: $panel; color: $foreground; }
 #body { width: 100%; height: 1fr; layout: horizontal; }
 .tall #body, .compact #body { layout: vertical; }

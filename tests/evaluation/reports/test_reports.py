@@ -157,4 +157,5 @@ def test_numbers_and_values_as_text() -> None:
         "–", "0.1235", "12", "1,234,567", "3", "1e+09", "nan", "true",
     ]  # fmt: skip
     assert value_text("x" * 700).endswith("… (700 characters)")
-    assert value_text(np.arange(3)) == "[0,1,2]"
+    assert value_text(np.arange(3)) == "[0, 1, 2]"
+    assert value_text([1 / 3, {"a": [2 / 3]}]) == '[0.3333, {"a": [0.6667]}]'

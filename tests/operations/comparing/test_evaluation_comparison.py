@@ -14,7 +14,6 @@ from click.testing import CliRunner
 from roost.base.errors import NotFound, UsageError
 from roost.cli.commands import compare as compare_command
 from roost.operations.comparing.evaluation_comparison import compare_evaluations
-from roost.operations.evaluating.evaluation_report import write_report
 from roost.operations.evaluating.named_evaluations import find_cells
 from tests.evaluation.made_evaluation import make_cell, make_evaluation
 
@@ -89,23 +88,6 @@ def test_evaluations_are_compared_cell_by_cell(tmp_path: Path) -> None:
     assert found.only_b == ["wide / best / test/clean"]
     assert [metric.verdict for pair in found.cells for metric in pair.metrics] == ["A better", "A better"]
     assert found.cells[0].metrics[0].difference == pytest.approx(-0.1)
-
-
-def test_packages_and_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    package = tmp_path / "runs" / "one"
-    first = make_evaluation(package)
-    (package / "request.json").write_text("{}")
-    assert find_cells("one").path.samefile(first) and find_cells("one/beams").path.samefile(first)
-    found = find_cells(str(package / "beams"))
-    assert (found.path, len(found.cells), found.unfinished) == (first, 4, 1)
-    assert find_cells(first / CELL).cells[0].path == first / CELL
-    assert [path.name for path in write_report("one/beams")] == ["report.md", "report.html"]
-    make_evaluation(package, "second")
-    with pytest.raises(UsageError, match="2 evaluations"):
-        find_cells("one")
-    with pytest.raises(NotFound):
-        find_cells("one/third")
 
 
 def test_what_cannot_be_compared_is_one_clear_error(tmp_path: Path) -> None:

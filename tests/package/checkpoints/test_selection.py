@@ -59,6 +59,11 @@ def test_one_word_for_one_checkpoint(made: PackageFolder) -> None:
         selection.checkpoint_id(made, "bset")
 
 
+def test_one_word_without_a_metric_asks_for_an_id_and_no_option(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="fix: give last, or the id"):
+        selection.checkpoint_id(package(tmp_path / "runs", values={**VALUES, "checkpoint": {}}), "best")
+
+
 @pytest.mark.parametrize(("mode", "found"), [(None, [1]), ("min", [0])])
 def test_a_monitor_of_the_settings_brings_its_mode(
     mode: str | None, found: list[int], tmp_path: Path

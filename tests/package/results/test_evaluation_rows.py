@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import random
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyarrow import parquet
 
 from roost.base import durable
 from roost.base.errors import ConfigError, ContractError, NotFound, RoostError
@@ -35,7 +38,7 @@ def sample(index: int, id_: Any) -> dict[str, Any]:
         "wer": [0.25 * index, math.nan, math.inf, 3][index % 4],
         "errors": index,
         "correct": index % 2 == 0,
-        "text": f"wörd {index}\n<b>",
+        "text": f"{'wörd' if index % 5 else 'word'} {index}\n<b>" + "\udcff" * (index == 3),
         "tokens": list(range(index % 5)),
         "logits": np.arange(6, dtype=np.float32).reshape(2, 3) * index,
         "group/speaker": "ab"[index % 2],
@@ -88,6 +91,7 @@ def test_every_value_comes_back(tmp_path: Path, form: str, monkeypatch: pytest.M
     folder, ids = cell(tmp_path, form), list(range(100, 130))
     written(folder, [[5, 1, 3], [0, 2, 4, 6, 7]], ids)
     wanted = [sample(i, ids[i]) for i in range(30)]
+    wanted[3]["text"] = wanted[3]["text"].replace("\udcff", "\\udcff")
     rows = evaluations.read_rows(folder)
     assert rows.ids == ids
     assert rows.metrics == ["correct", "errors", "rare", "wer"]
@@ -232,3 +236,31 @@ def test_the_readers_of_an_evaluation(tmp_path: Path) -> None:
     assert found.name == "beam" and found.request == {"checkpoints": "best"}
     (one,) = found.cells()
     assert one.path == root / "default" / "best" / "test" and one.state == "finished" and one.summary is None
+
+
+def test_rows_are_written_and_read_without_pandas(tmp_path: Path) -> None:
+    """Which pyarrow would import where it is installed: a second, and 80 MB of each evaluation."""
+    program = (
+        "import sys, numpy, pathlib\n"
+        "from roost.package.results import evaluations\n"
+        "cell = pathlib.Path(sys.argv[1])\n"
+        "columns = {'id': [1, 2], 'a': numpy.zeros((2, 3)), 'b': [None, 0.5], 'c': [True, None]}\n"
+        "columns['d'] = ['x', None]\n"
+        "evaluations.write_part(cell, [0], columns, session=1, rank=0)\n"
+        "evaluations.merge(cell, [1, 2])\n"
+        "assert evaluations.read_rows(cell).ids == [1, 2] and len(evaluations.rows_at(cell, [1])) == 1\n"
+        "assert 'pyarrow' in sys.modules and 'pandas' not in sys.modules\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(cell(tmp_path, "parquet"))], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_other_programs_read_the_file(tmp_path: Path) -> None:
+    folder = cell(tmp_path, "parquet")
+    written(folder, [[0, 1, 2, 3, 4, 5, 6, 7]], list(range(30)))
+    table = parquet.read_table(folder / "rows.parquet").to_pylist()
+    assert table[9]["logits"] == [9.0 * n for n in range(6)] and table[7]["logits"] is None
+    assert table[6]["sound"] == "files/6.sound.wav" and json.loads(table[9]["tokens"]) == [0, 1, 2, 3]
+    assert table[10]["group/speaker"] == "a" and table[5]["correct"] is False and table[1]["rare"] is None

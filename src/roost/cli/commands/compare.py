@@ -116,7 +116,7 @@ def _compare_evaluations(
     if as_json:
         terminal.print_json(compared)
         return 0
-    from roost.cli import evaluation_comparison_view as view
+    from roost.cli.evaluations import evaluation_comparison_view as view
 
     width = table.terminal_width()
     lines = (

@@ -104,7 +104,7 @@ def command(arguments: tuple[str, ...], record: Path | None, **options: Any) -> 
 
 def _follow(started: StartedEvaluation, *, detach: bool, as_json: bool) -> int:
     from roost.cli import live_run
-    from roost.cli.evaluation_view import print_evaluation
+    from roost.cli.evaluations.evaluation_view import print_evaluation
 
     if started.running is None:
         for note in started.notes:

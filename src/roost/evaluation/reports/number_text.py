@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Any
-
-import msgspec
 
 MAX_CHARACTERS = 600
 """Of one value of a case."""
@@ -31,11 +30,20 @@ def value_text(value: Any) -> str:
     if isinstance(value, bool | int | float) or value is None:
         return number_text(value)
     if not isinstance(value, str):
-        value = value.tolist() if hasattr(value, "tolist") else value
-        value = msgspec.json.encode(value).decode()
+        value = _rounded(value.tolist() if hasattr(value, "tolist") else value)
+        value = json.dumps(value, ensure_ascii=False)
     if len(value) <= MAX_CHARACTERS:
         return str(value)
     return f"{value[:MAX_CHARACTERS]}… ({len(value):,} characters)"
+
+
+def _rounded(value: Any) -> Any:
+    """Returns plain data with four significant digits of each number."""
+    if isinstance(value, float) and math.isfinite(value):
+        return float(f"{value:.4g}")
+    if isinstance(value, list):
+        return [_rounded(one) for one in value]
+    return {name: _rounded(one) for name, one in value.items()} if isinstance(value, dict) else value
 
 
 def interval_text(interval: Any) -> str:

@@ -19,7 +19,7 @@ MAX_LABELS = 60
 
 
 class CaseRow(NamedTuple):
-    """One sample of a list of worst or best cases."""
+    """A sample of a list of worst or best cases."""
 
     id: Any
     value: float

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -96,7 +96,7 @@ def interrupt_script(analyzer: str, analysis: int | None = None) -> ScriptInterr
     Args:
         analyzer: As for `run_script`.
         analysis: The number of the analysis; nothing is interrupted if it has ended. None: the one that runs,
-            or else the first that waits, whoever has requested it.
+            or else the first that waits, also of another person.
 
     Raises:
         NotFound: There is no such task.
@@ -170,20 +170,30 @@ def list_scripts(analyzer: str) -> list[ScriptEntry]:
     return [ScriptEntry(one.name, str(one.path)) for one in _find(analyzer).scripts.scripts()]
 
 
-def list_calls(analyzer: str) -> list[CallRow]:
+def list_calls(analyzer: str, *, since: int | None = None) -> list[CallRow]:
     """Returns the calls of an analyzer, oldest first.
+
+    Args:
+        analyzer: As for `run_script`.
+        since: The number of an analysis: calls before it are left out, unless they wait or run. A package may
+            have thousands of analyses.
 
     Raises:
         NotFound: There is no such task.
         UsageError: The text is ambiguous, or names no analyzer.
     """
     found = _find(analyzer)
-    return [_call_row(found.task, place, one) for place, one in _calls(found.task)]
+    unended = {call.analysis for call in (*found.inbox.begun(), *found.inbox.waiting())}
+
+    def is_listed(number: int) -> bool:
+        return since is None or number >= since or number in unended
+
+    return [_call_row(found.task, place, one) for place, one in _calls(found.task, is_listed)]
 
 
-def _calls(task: Task) -> Iterator[tuple[Path, Session]]:
+def _calls(task: Task, is_listed: Callable[[int], bool]) -> Iterator[tuple[Path, Session]]:
     root, number = Path(task.package) / analysis_folder.NAME, int(task.folder.name)
-    for one in analysis_folder.read_all(root):
+    for one in analysis_folder.read_all(root, is_listed):
         if one.request.get("analyzer") == number:
             yield root / str(one.number), one
 

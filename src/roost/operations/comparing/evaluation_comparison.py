@@ -18,7 +18,7 @@ from roost.operations import work_progress
 from roost.operations.evaluating.named_evaluations import NamedCells, find_cells
 from roost.package.results import evaluations
 from roost.package.results.evaluations import EvaluationCell, Rows
-from roost.package.results.row_columns import GROUP, ID, Column
+from roost.package.results.row_columns import GROUP, ID, RowColumn
 
 MAX_IDS = 10
 """Ids that are named of those that only one side has."""
@@ -380,7 +380,7 @@ def _loss(difference: float, better: Direction | None) -> float:
     return abs(difference) if better is None else difference if better == "min" else -difference
 
 
-def _numbers(column: Column) -> Array:
+def _numbers(column: RowColumn) -> Array:
     """Returns the numbers of a column, NaN where none is finite."""
     values, places = finite_values(column)
     found = np.full(len(column), np.nan)

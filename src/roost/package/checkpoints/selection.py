@@ -84,10 +84,13 @@ def checkpoint_id(package: PackageFolder, word: str | int | None) -> int | None:
         UsageError: It is another word, or no metric determines the best checkpoint.
         NotFound: No checkpoint has the metric that determines the best one.
     """
+    if word == "best" and not best_rules(package):  # the commands with such a word have no --monitor
+        raise UsageError(_NO_BEST_RULE, fix="give last, or the id of a checkpoint: `roost show` lists them")
     selected = parse_selection(package, None if word is None else str(word))
     return candidates(package, selected)[0] if selected.kind == "best" else selected.id
 
 
+_NO_BEST_RULE = "no metric determines the best checkpoint: the package's checkpoint.best is empty"
 _Parsed = tuple[Literal["id", "last", "best"], int, int | None]
 
 
@@ -114,10 +117,7 @@ def _best_rule(package: PackageFolder, monitor: str | None, mode: str | None) ->
         same = next((rule.mode for rule in known if rule.monitor == monitor), "min")
         return BestRule(monitor=monitor, mode=mode or same)
     if not known:
-        raise UsageError(
-            "no metric determines the best checkpoint: the package's checkpoint.best is empty",
-            fix="name one: --monitor valid/loss --mode min",
-        )
+        raise UsageError(_NO_BEST_RULE, fix="name one: --monitor valid/loss --mode min")
     return known[0] if mode is None else msgspec.structs.replace(known[0], mode=mode)
 
 

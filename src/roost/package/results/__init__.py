@@ -11,6 +11,7 @@ In reading order:
 - system_summary: the same in a few numbers
 - predictions: the folders of predictions
 - row_columns: the columns of an evaluation's rows
+- arrow_buffers: columns as arrays of Arrow
 - row_files: their files, as Parquet or JSON lines
 - evaluations: the folders of evaluations; the rows of their cells
 - exports: the folder of pictures, tables and weights that are written for other programs

@@ -35,8 +35,8 @@ from roost.package.results.row_columns import (
     ERROR,
     GROUP,
     ID,
-    Column,
     ColumnType,
+    RowColumn,
     cast,
     column_of,
     columns_of_rows,
@@ -65,7 +65,7 @@ Columns = Mapping[str, Any]
 class Rows:
     """The rows of a cell, as columns in the order of the file."""
 
-    columns: dict[str, Column]
+    columns: dict[str, RowColumn]
 
     def __len__(self) -> int:
         return len(self.columns[ID]) if ID in self.columns else 0
@@ -165,14 +165,14 @@ def write_part(
     return path
 
 
-def _name_of_text(columns: Mapping[str, Column], text: str) -> str | None:
+def _name_of_text(columns: Mapping[str, RowColumn], text: str) -> str | None:
     """Returns the name of the column that has a text, in a value that it lists or by itself."""
     listed = {name: one.values for name, one in columns.items() if isinstance(one.values, list)}
     return next((name for name, values in listed.items() if text in values), None)
 
 
-def _columns(values: Columns) -> dict[str, Column]:
-    return {name: one if isinstance(one, Column) else column_of(one, name) for name, one in values.items()}
+def _columns(values: Columns) -> dict[str, RowColumn]:
+    return {name: one if isinstance(one, RowColumn) else column_of(one, name) for name, one in values.items()}
 
 
 def _parts(cell: Path) -> list[RowFile]:
@@ -289,13 +289,13 @@ def _row_groups(
     places: Sequence[np.ndarray[Any, Any]],
     types: Mapping[str, ColumnType],
     count: int,
-) -> Iterator[dict[str, Column]]:
+) -> Iterator[dict[str, RowColumn]]:
     """Yields the rows of all parts in order, in groups whose size follows from their types alone."""
     numbers = sum(int(np.prod(type_.shape)) for type_ in types.values())
     size = min(max(_MAX_GROUP_NUMBERS // max(numbers, 1), _MIN_GROUP_ROWS), _MAX_GROUP_ROWS)
     extent = [(int(one.min()), int(one.max())) if len(one) else (0, -1) for one in places]
     for first in range(0, max(count, 1), size):
-        pieces: dict[str, list[Column]] = {name: [] for name in types}
+        pieces: dict[str, list[RowColumn]] = {name: [] for name in types}
         order = []
         for part, positions, (low, high) in zip(parts, places, extent, strict=True):
             if high < first or low >= first + size:
@@ -305,7 +305,8 @@ def _row_groups(
                 continue
             read = {name: concatenate(some) for name, some in _whole(part, types).items()}
             for name, type_ in types.items():
-                column = read[name] if name in read else Column(ColumnType("empty"), [None] * len(positions))
+                none = RowColumn(ColumnType("empty"), [None] * len(positions))
+                column = read.get(name, none)
                 pieces[name].append(cast(column.take(here), type_))
             order.append(positions[here])
         if not order:
@@ -314,8 +315,8 @@ def _row_groups(
         yield {name: concatenate(some).take(sorted_) for name, some in pieces.items()}
 
 
-def _whole(part: RowFile, types: Mapping[str, ColumnType]) -> dict[str, list[Column]]:
-    found: dict[str, list[Column]] = {}
+def _whole(part: RowFile, types: Mapping[str, ColumnType]) -> dict[str, list[RowColumn]]:
+    found: dict[str, list[RowColumn]] = {}
     for chunk in part.chunks(list(types)):
         for name, column in chunk.items():
             found.setdefault(name, []).append(column)
@@ -362,7 +363,7 @@ def read_rows(cell: Path, names: Sequence[str] | None = None) -> Rows:
     """
     file = _merged(cell)
     types = {name: type_ for name, type_ in file.meta.types.items() if names is None or name in names}
-    none = {name: cast(Column(ColumnType("empty"), []), type_) for name, type_ in types.items()}
+    none = {name: cast(RowColumn(ColumnType("empty"), []), type_) for name, type_ in types.items()}
     chunks = list(file.chunks(names)) or [none]
     return Rows({name: concatenate([chunk[name] for chunk in chunks]) for name in types})
 
@@ -399,7 +400,7 @@ def read_inputs(cell: Path) -> dict[str, dict[str, Any]]:
 
 
 class EvaluationCell(NamedTuple):
-    """One cell of an evaluation, as cells.json lists it."""
+    """A cell of an evaluation, as cells.json lists it."""
 
     path: Path
     variant: str
@@ -421,7 +422,7 @@ class EvaluationCell(NamedTuple):
 
 
 class EvaluationFolder(NamedTuple):
-    """One evaluation of a package."""
+    """The folder of an evaluation."""
 
     path: Path
 

@@ -1,7 +1,7 @@
 """The columns of an evaluation's rows: one kind of value each, as NumPy arrays where NumPy has the kind.
 
 ========= =============================================== ===========================================
-kind      values of `Column`                              in Parquet
+kind      values of `RowColumn`                              in Parquet
 ========= =============================================== ===========================================
 empty     none: every value is missing                    null
 bool      NumPy, bool                                     bool
@@ -70,7 +70,7 @@ _EMPTY, _JSON = ColumnType("empty"), ColumnType("json")
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class RowColumn:
     """The values of one column, see the table of this module."""
 
     type: ColumnType
@@ -91,11 +91,13 @@ class Column:
         """Whether statistics of the column exist."""
         return self.kind in NUMBERS
 
-    def take(self, places: np.ndarray[Any, Any]) -> Column:
+    def take(self, places: np.ndarray[Any, Any]) -> RowColumn:
         """Returns the rows at these places, in their order."""
         if isinstance(self.values, list):
-            return Column(self.type, [self.values[place] for place in places.tolist()])
-        return Column(self.type, self.values[places], None if self.missing is None else self.missing[places])
+            return RowColumn(self.type, [self.values[place] for place in places.tolist()])
+        return RowColumn(
+            self.type, self.values[places], None if self.missing is None else self.missing[places]
+        )
 
     def items(self) -> list[Any]:
         """Returns the values as Python objects: None where one is missing, an array for a row of arrays."""
@@ -108,13 +110,13 @@ class Column:
         return found
 
 
-def columns_of_rows(rows: Sequence[Mapping[str, Any]]) -> dict[str, Column]:
+def columns_of_rows(rows: Sequence[Mapping[str, Any]]) -> dict[str, RowColumn]:
     """Converts rows to columns. A name that a row lacks is missing in it."""
     names = {name: None for row in rows for name in row}
     return {name: column_of([row.get(name) for row in rows], name) for name in names}
 
 
-def column_of(values: Any, name: str = "") -> Column:
+def column_of(values: Any, name: str = "") -> RowColumn:
     """Converts the values of all rows, an array (rows, ...) or a sequence, to a column of the narrowest kind.
 
     Raises:
@@ -132,14 +134,14 @@ def column_of(values: Any, name: str = "") -> Column:
     if kinds == {np.ndarray} and (arrays := _of_equal_arrays(listed, name)) is not None:
         return arrays
     if not kinds:
-        return Column(_EMPTY, [None] * len(listed))
+        return RowColumn(_EMPTY, [None] * len(listed))
     if kinds <= {bool, int, float} and (numbers := _of_numbers(listed, kinds, missing)) is not None:
         return numbers
     if kinds == {str}:
-        return Column(ColumnType("text"), listed)
+        return RowColumn(ColumnType("text"), listed)
     if kinds == {dict} and all(value is None or _is_file(value) for value in listed):
-        return Column(ColumnType("file"), [None if value is None else value["file"] for value in listed])
-    return Column(_JSON, [_jsonable(value, name) for value in listed])
+        return RowColumn(ColumnType("file"), [None if value is None else value["file"] for value in listed])
+    return RowColumn(_JSON, [_jsonable(value, name) for value in listed])
 
 
 def _plain(value: Any) -> Any:
@@ -150,7 +152,7 @@ def _is_file(value: Mapping[str, Any]) -> bool:
     return len(value) == 1 and isinstance(value.get("file"), str)
 
 
-def _of_array(values: np.ndarray[Any, Any], name: str) -> Column:
+def _of_array(values: np.ndarray[Any, Any], name: str) -> RowColumn:
     kind = values.dtype.kind
     if values.ndim > 1 and kind in "biuf":
         shape = values.shape[1:]
@@ -163,17 +165,17 @@ def _of_array(values: np.ndarray[Any, Any], name: str) -> Column:
                 fix="store it in a file",
             )
         values = np.ascontiguousarray(values, dtype=values.dtype.newbyteorder("="))
-        return Column(ColumnType("array", values.dtype.name, shape), values)
+        return RowColumn(ColumnType("array", values.dtype.name, shape), values)
     if kind == "b":
-        return Column(ColumnType("bool"), values)
+        return RowColumn(ColumnType("bool"), values)
     if kind == "i" or (kind == "u" and (not len(values) or values.max() < _INT64)):
-        return Column(ColumnType("int"), values.astype(np.int64))
+        return RowColumn(ColumnType("int"), values.astype(np.int64))
     if kind == "f":
-        return Column(ColumnType("float"), values.astype(np.float64))
+        return RowColumn(ColumnType("float"), values.astype(np.float64))
     return column_of(values.tolist(), name)
 
 
-def _of_equal_arrays(values: list[Any], name: str) -> Column | None:
+def _of_equal_arrays(values: list[Any], name: str) -> RowColumn | None:
     """Returns arrays of one shape as a column; None for others."""
     present = [value for value in values if value is not None]
     first = present[0]
@@ -182,22 +184,22 @@ def _of_equal_arrays(values: list[Any], name: str) -> Column | None:
     zero = np.zeros_like(first)
     column = _of_array(np.stack([zero if value is None else value for value in values]), name)
     absent = np.fromiter((value is None for value in values), bool, len(values))
-    return Column(column.type, column.values, absent if absent.any() else None)
+    return RowColumn(column.type, column.values, absent if absent.any() else None)
 
 
-def _of_numbers(values: list[Any], kinds: set[type], missing: bool) -> Column | None:
+def _of_numbers(values: list[Any], kinds: set[type], missing: bool) -> RowColumn | None:
     """Returns numbers as a column; None for integers that do not fit."""
     absent = np.fromiter((value is None for value in values), bool, len(values)) if missing else None
     if float in kinds:
         if int in kinds and any(type(value) is int and abs(value) >= _INT64 for value in values):
             return None
         numbers = np.array([np.nan if value is None else value for value in values], np.float64)
-        return Column(ColumnType("float"), numbers, absent)
+        return RowColumn(ColumnType("float"), numbers, absent)
     filled = [0 if value is None else value for value in values] if missing else values
     if kinds == {bool}:
-        return Column(ColumnType("bool"), np.array(filled, bool), absent)
+        return RowColumn(ColumnType("bool"), np.array(filled, bool), absent)
     try:
-        return Column(ColumnType("int"), np.array(filled, np.int64), absent)
+        return RowColumn(ColumnType("int"), np.array(filled, np.int64), absent)
     except OverflowError:
         return None
 
@@ -222,6 +224,28 @@ def _encode_other(value: Any) -> Any:
     raise TypeError(f"a {type(value).__name__} is not plain data")
 
 
+_encode = msgspec.json.Encoder().encode
+
+
+def encode_json(value: Any) -> bytes:
+    """Returns plain data as JSON. Half of a surrogate pair, as Python reads names of files that are no UTF-8,
+    becomes an escape."""
+    try:
+        return _encode(value)
+    except UnicodeEncodeError:
+        return _encode(_without_surrogates(value))
+
+
+def _without_surrogates(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode(errors="backslashreplace").decode()
+    if isinstance(value, list):
+        return [_without_surrogates(one) for one in value]
+    return (
+        {name: _without_surrogates(one) for name, one in value.items()} if isinstance(value, dict) else value
+    )
+
+
 def join(types: Iterable[ColumnType]) -> ColumnType:
     """Returns the narrowest type that holds the values of all these types, whatever their order."""
     made = _EMPTY
@@ -237,54 +261,54 @@ def join(types: Iterable[ColumnType]) -> ColumnType:
     return made
 
 
-def cast(column: Column, to: ColumnType) -> Column:
+def cast(column: RowColumn, to: ColumnType) -> RowColumn:
     """Returns a column as a type that `join` gave for it and others."""
     if column.type == to:
         return column
     if column.kind == "empty":
         return _all_missing(to, len(column))
     if to.kind == "int":
-        return Column(to, column.values.astype(np.int64), column.missing)
+        return RowColumn(to, column.values.astype(np.int64), column.missing)
     if to.kind == "float":
         values = column.values.astype(np.float64)
         if column.missing is not None:
             values[column.missing] = np.nan
-        return Column(to, values, column.missing)
+        return RowColumn(to, values, column.missing)
     assert to.kind == "json", f"{column.type} does not become {to}"
     found = column.items()
     if column.kind == "file":
         found = [None if value is None else {"file": value} for value in found]
-    return Column(to, [value.tolist() if isinstance(value, np.ndarray) else value for value in found])
+    return RowColumn(to, [value.tolist() if isinstance(value, np.ndarray) else value for value in found])
 
 
-def _all_missing(type_: ColumnType, count: int) -> Column:
+def _all_missing(type_: ColumnType, count: int) -> RowColumn:
     absent = np.ones(count, bool)
     match type_.kind:
         case "bool":
-            return Column(type_, np.zeros(count, bool), absent)
+            return RowColumn(type_, np.zeros(count, bool), absent)
         case "int":
-            return Column(type_, np.zeros(count, np.int64), absent)
+            return RowColumn(type_, np.zeros(count, np.int64), absent)
         case "float":
-            return Column(type_, np.full(count, np.nan), absent)
+            return RowColumn(type_, np.full(count, np.nan), absent)
         case "array":
-            return Column(type_, np.zeros((count, *type_.shape), type_.dtype), absent)
-    return Column(type_, [None] * count)
+            return RowColumn(type_, np.zeros((count, *type_.shape), type_.dtype), absent)
+    return RowColumn(type_, [None] * count)
 
 
-def concatenate(columns: Sequence[Column]) -> Column:
+def concatenate(columns: Sequence[RowColumn]) -> RowColumn:
     """Returns several columns as one."""
     type_ = join(column.type for column in columns)
     same = [cast(column, type_) for column in columns]
     if len(same) == 1:
         return same[0]
     if isinstance(same[0].values, list):
-        return Column(type_, [value for column in same for value in column.values])
+        return RowColumn(type_, [value for column in same for value in column.values])
     missing = None
     if any(column.missing is not None for column in same):
         missing = np.concatenate(
             [np.zeros(len(one), bool) if one.missing is None else one.missing for one in same]
         )
-    return Column(type_, np.concatenate([column.values for column in same]), missing)
+    return RowColumn(type_, np.concatenate([column.values for column in same]), missing)
 
 
 def ordered_names(names: Iterable[str]) -> list[str]:

@@ -19,10 +19,11 @@ import numpy as np
 
 from roost.base import durable
 from roost.base.errors import ConfigError, RoostError
-from roost.package.results.row_columns import Column, ColumnType, ordered_names
+from roost.package.results import arrow_buffers
+from roost.package.results.row_columns import ColumnType, RowColumn, encode_json, ordered_names
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    pass
 
 Format = Literal["parquet", "jsonl"]
 TYPES_FILE = "columns.json"
@@ -83,7 +84,7 @@ def require(format_: Format, where: Path) -> None:
 
 
 def write(
-    path: Path, meta: PartMeta, chunks: Iterable[Mapping[str, Column]], *, has_header: bool = True
+    path: Path, meta: PartMeta, chunks: Iterable[Mapping[str, RowColumn]], *, has_header: bool = True
 ) -> None:
     """Writes a file of rows durably and atomically. Its suffix says its format.
 
@@ -151,7 +152,7 @@ class RowFile:
         with self.path.open("rb") as file:
             return PartMeta.decode(file.readline())
 
-    def chunks(self, names: Sequence[str] | None = None) -> Iterator[dict[str, Column]]:
+    def chunks(self, names: Sequence[str] | None = None) -> Iterator[dict[str, RowColumn]]:
         """Yields the rows in pieces of bounded size.
 
         Args:
@@ -166,15 +167,17 @@ class RowFile:
         except (OSError, ValueError, KeyError) as error:
             raise self._unreadable(error) from error
 
-    def _parquet_chunks(self, types: Mapping[str, ColumnType]) -> Iterator[dict[str, Column]]:
+    def _parquet_chunks(self, types: Mapping[str, ColumnType]) -> Iterator[dict[str, RowColumn]]:
         import pyarrow.parquet as pq
 
         with pq.ParquetFile(self.path) as file:
             for group in range(file.num_row_groups):
                 found = file.read_row_group(group, columns=list(types), use_threads=False)
-                yield {name: _from_arrow(found.column(name), type_) for name, type_ in types.items()}
+                yield {
+                    name: arrow_buffers.from_arrow(found.column(name), type_) for name, type_ in types.items()
+                }
 
-    def _line_chunks(self, types: Mapping[str, ColumnType]) -> Iterator[dict[str, Column]]:
+    def _line_chunks(self, types: Mapping[str, ColumnType]) -> Iterator[dict[str, RowColumn]]:
         decode = msgspec.json.Decoder().decode
         with self.path.open("rb") as file:
             if self._has_header:
@@ -200,7 +203,7 @@ class RowFile:
             raise self._unreadable(error) from error
         return found
 
-    def _parquet_rows(self, wanted: np.ndarray[Any, Any]) -> Iterator[tuple[list[int], dict[str, Column]]]:
+    def _parquet_rows(self, wanted: np.ndarray[Any, Any]) -> Iterator[tuple[list[int], dict[str, RowColumn]]]:
         """Yields the rows of each row group that has some of them."""
         import pyarrow.parquet as pq
 
@@ -210,13 +213,16 @@ class RowFile:
                 count = file.metadata.row_group(group).num_rows
                 inside = wanted[(wanted >= first) & (wanted < first + count)]
                 if len(inside):
-                    table = file.read_row_group(group, use_threads=False).take(inside - first)
+                    table = file.read_row_group(group, use_threads=False)
+                    table = table.take(arrow_buffers.integers(inside - first))
                     types = self.meta.types.items()
-                    columns = {name: _from_arrow(table.column(name), type_) for name, type_ in types}
+                    columns = {
+                        name: arrow_buffers.from_arrow(table.column(name), type_) for name, type_ in types
+                    }
                     yield inside.tolist(), columns
                 first += count
 
-    def _lines_at(self, wanted: set[int]) -> Iterator[tuple[list[int], dict[str, Column]]]:
+    def _lines_at(self, wanted: set[int]) -> Iterator[tuple[list[int], dict[str, RowColumn]]]:
         with self.path.open("rb") as file:
             if self._has_header:
                 file.readline()
@@ -228,7 +234,7 @@ class RowFile:
 # ---- JSON lines -----------------------------------------------------------------------------------------
 
 
-def _encoded_lines(columns: Mapping[str, Column]) -> Iterator[bytes]:
+def _encoded_lines(columns: Mapping[str, RowColumn]) -> Iterator[bytes]:
     names = ordered_names(columns)
     nonfinite: dict[int, dict[str, str]] = {}
     listed = []
@@ -246,7 +252,6 @@ def _encoded_lines(columns: Mapping[str, Column]) -> Iterator[bytes]:
             for place in np.flatnonzero(bad).tolist():
                 nonfinite.setdefault(place, {})[name] = repr(float(column.values[place]))
         listed.append(items)
-    encode = msgspec.json.Encoder().encode
     lines = []
     for place, values in enumerate(zip(*listed, strict=True)):
         row = {name: value for name, value in zip(names, values, strict=True) if value is not None}
@@ -255,7 +260,7 @@ def _encoded_lines(columns: Mapping[str, Column]) -> Iterator[bytes]:
                 **{name: None if name in nonfinite[place] else row[name] for name in row},
                 NONFINITE: nonfinite[place],
             }
-        lines.append(encode(row))
+        lines.append(encode_json(row))
         if len(lines) == _LINES_PER_WRITE:
             yield b"\n".join(lines) + b"\n"
             lines = []
@@ -263,27 +268,27 @@ def _encoded_lines(columns: Mapping[str, Column]) -> Iterator[bytes]:
         yield b"\n".join(lines) + b"\n"
 
 
-def _from_lines(rows: Sequence[Mapping[str, Any]], name: str, type_: ColumnType) -> Column:
+def _from_lines(rows: Sequence[Mapping[str, Any]], name: str, type_: ColumnType) -> RowColumn:
     values = [row.get(name) for row in rows]
     missing = np.fromiter((value is None for value in values), bool, len(values))
     if type_.kind in ("text", "json", "empty"):
-        return Column(type_, values)
+        return RowColumn(type_, values)
     if type_.kind == "file":
-        return Column(type_, [None if value is None else value["file"] for value in values])
+        return RowColumn(type_, [None if value is None else value["file"] for value in values])
     absent = missing if missing.any() else None
     if type_.kind == "array":
         zero = np.zeros(type_.shape, type_.dtype).tolist()
         filled = [zero if value is None else value for value in values]
-        return Column(type_, np.array(filled, type_.dtype).reshape(len(values), *type_.shape), absent)
+        return RowColumn(type_, np.array(filled, type_.dtype).reshape(len(values), *type_.shape), absent)
     if type_.kind == "float":
         numbers = np.array([np.nan if value is None else value for value in values], np.float64)
         if absent is not None:
             for place in np.flatnonzero(absent).tolist():
                 if name in (words := rows[place].get(NONFINITE, {})):
                     numbers[place], absent[place] = float(words[name]), False
-        return Column(type_, numbers, absent if absent is not None and absent.any() else None)
+        return RowColumn(type_, numbers, absent if absent is not None and absent.any() else None)
     dtype = bool if type_.kind == "bool" else np.int64
-    return Column(type_, np.array([0 if value is None else value for value in values], dtype), absent)
+    return RowColumn(type_, np.array([0 if value is None else value for value in values], dtype), absent)
 
 
 # ---- Parquet --------------------------------------------------------------------------------------------
@@ -311,66 +316,15 @@ class _Sink:
         """The durable file ends with its own block."""
 
 
-def _write_parquet(file: durable.NewFile, meta: PartMeta, chunks: Iterable[Mapping[str, Column]]) -> None:
+def _write_parquet(file: durable.NewFile, meta: PartMeta, chunks: Iterable[Mapping[str, RowColumn]]) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     names = ordered_names(meta.types)
-    fields = [pa.field(name, _arrow_type(meta.types[name])) for name in names]
+    fields = [pa.field(name, arrow_buffers.arrow_type(meta.types[name])) for name in names]
     schema = pa.schema(fields, metadata={_METADATA: meta.encode()})
     with pq.ParquetWriter(_Sink(file), schema) as writer:
         for chunk in chunks:
-            arrays = [_to_arrow(chunk[name], field.type) for name, field in zip(names, fields, strict=True)]
+            arrays = [arrow_buffers.to_arrow(chunk[name]) for name in names]
             table = pa.Table.from_arrays(arrays, schema=schema)
             writer.write_table(table, row_group_size=max(len(table), 1))
-
-
-def _arrow_type(type_: ColumnType) -> pa.DataType:
-    import pyarrow as pa
-
-    plain = {"empty": pa.null(), "bool": pa.bool_(), "int": pa.int64(), "float": pa.float64()}
-    if type_.kind == "array":
-        # Lists of any length: readers of Parquet do not take fixed ones with missing rows.
-        return pa.list_(pa.from_numpy_dtype(np.dtype(type_.dtype)))
-    return plain.get(type_.kind, pa.string())
-
-
-def _to_arrow(column: Column, type_: pa.DataType) -> pa.Array:
-    import pyarrow as pa
-
-    if column.kind == "json":
-        encode = msgspec.json.Encoder().encode
-        texts = [None if value is None else encode(value).decode() for value in column.values]
-        return pa.array(texts, type_)
-    if column.kind == "array":
-        numbers = int(np.prod(column.type.shape))
-        present = np.ones(len(column), bool) if column.missing is None else ~column.missing
-        offsets = pa.array(np.concatenate([[0], np.cumsum(present * numbers)]).astype(np.int32))
-        flat = pa.array(column.values[present].reshape(-1))
-        return pa.ListArray.from_arrays(offsets, flat, type=type_, mask=pa.array(~present))
-    if isinstance(column.values, list):
-        return pa.array(column.values, type_)
-    return pa.array(column.values, type_, mask=column.missing)
-
-
-def _from_arrow(found: pa.ChunkedArray, type_: ColumnType) -> Column:
-    if type_.kind in ("text", "file", "json", "empty"):
-        values = found.to_numpy().tolist() if type_.kind != "empty" else [None] * len(found)
-        if type_.kind == "json":
-            decode = msgspec.json.Decoder().decode
-            values = [None if value is None else decode(value) for value in values]
-        return Column(type_, values)
-    absent = found.is_null().to_numpy() if found.null_count else None
-    if type_.kind == "array":
-        parts = [chunk.flatten().to_numpy(zero_copy_only=False) for chunk in found.chunks]
-        flat = np.concatenate([np.zeros(0, type_.dtype), *parts])
-        present = slice(None) if absent is None else ~absent
-        values = np.zeros((len(found), *type_.shape), type_.dtype)
-        values[present] = flat.reshape(-1, *type_.shape)
-        return Column(type_, values, absent)
-    if type_.kind == "float":
-        filled = found.fill_null(float("nan")) if absent is not None else found
-        return Column(type_, filled.to_numpy(), absent)
-    if absent is not None:
-        found = found.fill_null(0 if type_.kind == "int" else False)
-    return Column(type_, found.to_numpy(), absent)

@@ -59,6 +59,14 @@ class SwitchCheckpoint(RequestParameters, frozen=True, kw_only=True):
     checkpoint: Annotated[int, Meta(ge=0, le=2**62)] | Literal["last", "best", "untrained"]
 
 
+class ListCalls(RequestParameters, frozen=True, kw_only=True):
+    """The calls of an analyzer."""
+
+    task: TaskName
+    since: Annotated[int, Meta(ge=0, le=2**62)] | None = None
+    """The number of an analysis: calls before it are left out, unless they wait or run."""
+
+
 class ReadOutput(RequestParameters, frozen=True, kw_only=True):
     """A part of the output of an analyzer, or of another task that reads a package."""
 
@@ -93,8 +101,8 @@ def _scripts(parameters: AnalyzerParameters) -> list[ScriptEntry]:
     return script_call.list_scripts(parameters.task)
 
 
-def _calls(parameters: AnalyzerParameters) -> list[CallRow]:
-    return script_call.list_calls(parameters.task)
+def _calls(parameters: ListCalls) -> list[CallRow]:
+    return script_call.list_calls(parameters.task, since=parameters.since)
 
 
 def _find_reading_task(text: str) -> Task:
@@ -136,7 +144,7 @@ ROUTES: Sequence[Route] = (
           parameters=AnalyzerParameters, answer=list[ScriptEntry], run=_scripts),
     Route(name="list_calls", path=f"{_ANALYZER}/calls",
           summary="The scripts that an analyzer has run, runs, or will run.",
-          parameters=AnalyzerParameters, answer=list[CallRow], run=_calls),
+          parameters=ListCalls, answer=list[CallRow], run=_calls),
     Route(name="read_output", path=f"{_ANALYZER}/output",
           summary="The output of an analyzer, from an offset on.",
           parameters=ReadOutput, answer=LogPage, run=_output),

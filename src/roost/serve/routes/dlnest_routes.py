@@ -55,7 +55,7 @@ _MAX_LINES = 10_000
 """Of an analyzer's output, without an offset. DLNest keeps 10,000 pieces."""
 _TYPES = {
     TaskKind.TRAIN: "Train", TaskKind.COMMAND: "Command", TaskKind.ANALYZE: "Analyze",
-    TaskKind.PREDICT: "Predict",
+    TaskKind.PREDICT: "Predict", TaskKind.EVALUATE: "Evaluate",
 }  # fmt: skip
 
 

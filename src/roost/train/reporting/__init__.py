@@ -2,5 +2,6 @@
 
 progress_publisher: writes the progress record
 media_files: images, audio, text, histograms and matrices as files
+array_bytes: tensors as arrays, arrays as .npy
 png: the PNG encoder
 """

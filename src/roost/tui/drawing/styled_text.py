@@ -21,7 +21,7 @@ _TAB = 4
 _CHARACTERS_PER_CELL = 4
 """Of a cell with more combining characters the rest is left out: names may be of any length."""
 MAX_LINE_CHARACTERS = 4096
-"""Of a longer line of output the rest is left out, for which an ellipsis stands."""
+"""Of a longer line of output the rest is left out, replaced by an ellipsis."""
 
 
 def escape(text: str) -> str:

@@ -15,10 +15,10 @@ from typing import Any, Self
 import numpy as np
 import torch
 
-from roost.analysis.result_values import as_array
 from roost.base.durable import NewFile
 from roost.base.errors import ContractError
 from roost.package.results.predictions import PREDICTIONS_FILE
+from roost.train.reporting.array_bytes import as_array
 
 MAX_INLINE_NUMBERS = 8
 """Numbers of a sample that are written into its JSON line; larger arrays go into an .npy file."""
