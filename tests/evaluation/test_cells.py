@@ -209,6 +209,7 @@ def test_a_failing_batch_is_skipped_or_raises(digits: PackageFolder, tmp_path: P
     found = grid.read_grid(done)
     assert found is not None and found.cells[0].skipped == len(skipped)
     assert one.summary is not None and one.summary["num_skipped"] == len(skipped)
+    assert grid.finished_cells(package.path, without=folder.path) == {}  # for others, it is none
 
 
 def test_a_metric_of_worst_cases_that_does_not_exist(
