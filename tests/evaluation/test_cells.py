@@ -538,14 +538,6 @@ def test_floats_that_numpy_or_parquet_lacks(tmp_path: Path) -> None:
     assert [found.columns[name].dtype.name for name in values] == ["float32", "float64"]
 
 
-@pytest.mark.parametrize("form", ["parquet", "jsonl"])
-def test_a_text_that_is_no_unicode(tmp_path: Path, form: str) -> None:
-    (tmp_path / "cell.json").write_text(json.dumps({"format": form}))
-    with pytest.raises(ContractError) as caught:
-        evaluations.write_part(tmp_path, [0], {"id": [1], "text": ["\ud800"]}, session=1, rank=0)
-    assert caught.value.setting == "text" and not list((tmp_path / "parts").iterdir())
-
-
 def test_the_progress_is_that_of_the_whole_grid(digits: PackageFolder) -> None:
     """Also of a session that goes on: then nothing remains of the cells that were finished."""
     folder = requested(digits, "progress", checkpoints="0,1", datasets=["clean"])

@@ -28,7 +28,7 @@ import msgspec
 import numpy as np
 
 from roost.base import durable
-from roost.base.errors import ContractError, NotFound, RoostError
+from roost.base.errors import NotFound, RoostError
 from roost.package import sessions
 from roost.package.results import row_files
 from roost.package.results.row_columns import (
@@ -153,22 +153,8 @@ def write_part(
     path = folder / f"{batches[0]:08d}-{rank}-{session}.{row_format(cell)}"
     types = {name: column.type for name, column in columns.items()}
     values = {int(batch): dict(one) for batch, one in (batch_values or {}).items()}
-    try:
-        row_files.write(path, PartMeta(types, [int(batch) for batch in batches], values), [columns])
-    except UnicodeEncodeError as error:
-        raise ContractError(
-            f"a row cannot hold this text: {error.reason} (U+{ord(error.object[error.start]):04X})",
-            setting=_name_of_text(columns, error.object),
-            received=error.object,
-            fix="decode it with errors='replace'",
-        ) from None
+    row_files.write(path, PartMeta(types, [int(batch) for batch in batches], values), [columns])
     return path
-
-
-def _name_of_text(columns: Mapping[str, RowColumn], text: str) -> str | None:
-    """Returns the name of the column that has a text, in a value that it lists or by itself."""
-    listed = {name: one.values for name, one in columns.items() if isinstance(one.values, list)}
-    return next((name for name, values in listed.items() if text in values), None)
 
 
 def _columns(values: Columns) -> dict[str, RowColumn]:
