@@ -308,11 +308,11 @@ def require_arguments(test: Callable[..., Any], variant: str, arguments: Mapping
         parameters = list(inspect.signature(test).parameters.values())
     except (TypeError, ValueError):
         return
-    if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters):
-        return
+    takes_all = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters)
+    own = [one.name for one in parameters[:2]]
     taken = [one.name for one in parameters[2:] if one.kind is not inspect.Parameter.VAR_POSITIONAL]
     for name, value in arguments.items():
-        if name not in taken:
+        if name in own or not (takes_all or name in taken):
             takes = f"it takes {', '.join(taken)}" if taken else "it takes no arguments of variants"
             raise ContractError(
                 f"the variant {variant} has an argument that {_called(test)} does not take: {takes}",

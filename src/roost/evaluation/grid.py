@@ -158,7 +158,8 @@ def with_twins(grid_cells: Sequence[GridCell]) -> list[GridCell]:
 
 
 def finished_cells(package: Path, *, without: Path) -> dict[CellIdentity, Path]:
-    """Returns the finished cells of all other evaluations of a package, by what they compute."""
+    """Returns the finished cells of all other evaluations of a package, by what they compute. One with
+    skipped samples is not among them: what failed there may succeed, and an error may be asked for here."""
     found: dict[CellIdentity, Path] = {}
     for evaluation in evaluations.read_all(package):
         if evaluation.path == without:
@@ -166,7 +167,8 @@ def finished_cells(package: Path, *, without: Path) -> dict[CellIdentity, Path]:
         for one in evaluation.cells():
             with suppress(RoostError):
                 known = cells.read_cell(one.path)
-                if known is not None and (one.path / evaluations.SUMMARY).is_file():
+                summary = one.summary
+                if known is not None and summary is not None and not summary.get("num_skipped"):
                     found.setdefault(known.identity, one.path)
     return found
 

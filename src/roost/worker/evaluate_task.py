@@ -13,7 +13,8 @@ from typing import Any
 import msgspec
 import torch
 
-from roost.base.errors import CheckpointError, ConfigError, NotFound
+from roost.base import durable
+from roost.base.errors import CheckpointError, ConfigError, NotFound, Refused
 from roost.config.step_modes import STEP_MODES
 from roost.evaluation import cell as cells
 from roost.evaluation import cell_end, cell_run, evaluated_set, grid, summary
@@ -21,6 +22,7 @@ from roost.evaluation.cell import CellFile, CellIdentity
 from roost.evaluation.cell_run import CellLoop, Share
 from roost.evaluation.evaluated_set import EvaluatedSet
 from roost.evaluation.grid import Grid, GridCell, GridCheckpoint
+from roost.evaluation.reports import report_files
 from roost.evaluation.sample_values import SampleValues, is_metric
 from roost.package import sessions
 from roost.package.checkpoints import checkpoint, selection
@@ -45,6 +47,8 @@ from roost.worker.analyze_task import initial_environment
 from roost.worker.ranks import rank_environment
 from roost.worker.results import weight_mean
 from roost.worker.results.weight_mean import WeightMean
+
+_ANOTHER_NAME = "give the evaluation another --name: what is there is kept"
 
 
 class _EvaluatedPackage(PackageFolder):
@@ -170,6 +174,7 @@ class _Evaluation:
         for name, arguments in self._request["variants"].items():
             cell_run.require_arguments(_signature_source(self._runner), name, arguments)
         found = grid.open_grid(self._folder, self._make_grid)
+        self._require_unchanged(found)
         self._check_stack(found)
         torch.set_num_threads(found.threads)
         progress = _Progress(self._folder, found, self._share)
@@ -179,6 +184,29 @@ class _Evaluation:
                 self._run_cell(found, one, progress)
         cell_end.finish_evaluation(self._folder)
         progress.publish("ended")
+
+    def _require_unchanged(self, found: Grid) -> None:
+        """Refuses to compute the rest of a grid with other code or data than those of its beginning."""
+        code, data = self._digests
+        waiting = [one for one in found.cells if one.state != "finished"]
+        other = {one.dataset for one in waiting if one.identity.data != data.get(one.dataset)}
+        changed = {f"the data of {name}" for name in other}
+        if any(one.identity.code != code for one in waiting):
+            changed.add("the code")
+        if changed:
+            verb = "has" if changed == {"the code"} else "have"
+            raise Refused(
+                f"{' and '.join(sorted(changed))} {verb} changed since the evaluation began",
+                where=self._folder,
+                fix=_ANOTHER_NAME,
+            )
+
+    @functools.cached_property
+    def _digests(self) -> tuple[str, dict[str, str]]:
+        """The digests of the code, and of the data of each set by name, as they are now."""
+        settings = self._package.settings
+        data = {name: cells.data_digest(one, settings) for name, one in self._sets.items()}
+        return cells.code_digest(self._package, settings), data
 
     def _check_stack(self, found: Grid) -> None:
         now = self._runner.device.type
@@ -195,9 +223,7 @@ class _Evaluation:
         selectors = [msgspec.convert(one, WeightSelector) for one in self._request["checkpoints"]]
         checkpoints = [(one.folder, self._resolve(one)) for one in selectors]
         variants: dict[str, dict[str, Any]] = self._request["variants"]
-        settings = self._package.settings
-        code = cells.code_digest(self._package, settings)
-        data = {name: cells.data_digest(one, settings) for name, one in self._sets.items()}
+        code, data = self._digests
         known = grid.finished_cells(self._package.path, without=self._folder)
         made = []
         for folder, weights in checkpoints:
@@ -270,9 +296,13 @@ class _Evaluation:
         if len(ids) < chosen.count:
             has = "there is 1" if len(ids) == 1 else f"there are {len(ids)}"
             print(f"{selector.name} requests {chosen.count} checkpoints, but {has}", flush=True)
-        parts = [str(_weights_digest(self._package, id, selector.average)) for id in ids]
-        digest = parts[0] if len(parts) == 1 else cells.joined_digest(parts)
+        digest = self._mean_digest(ids, selector.average)
         return GridCheckpoint(name=selector.name, ids=ids, average=selector.average, sha256=digest)
+
+    def _mean_digest(self, ids: Sequence[int], average: str | None) -> str:
+        """Returns the digest of the mean of checkpoints, from their manifests."""
+        parts = [str(_weights_digest(self._package, id, average)) for id in ids]
+        return parts[0] if len(parts) == 1 else cells.joined_digest(parts)
 
     # ---- weights ----------------------------------------------------------------------------------------
 
@@ -291,7 +321,9 @@ class _Evaluation:
             path = checkpoint.checkpoint_folder(self._package.checkpoints, id)
             try:
                 info, found = weight_mean.read_weights(path, average=weights.average)
-            except FileNotFoundError as error:
+            except (NotFound, FileNotFoundError) as error:
+                if path.exists():
+                    raise
                 raise NotFound(
                     f"checkpoint {id}, which {weights.name} meant when the evaluation began, is gone",
                     where=self._package.path,
@@ -299,6 +331,12 @@ class _Evaluation:
                 ) from error
             module = module or found
             mean.add(info, dict(found["state"]))
+        if self._mean_digest(weights.ids, weights.average) != weights.sha256:
+            raise CheckpointError(
+                f"the weights of {weights.name} have changed since the evaluation began",
+                where=self._package.path,
+                fix=_ANOTHER_NAME,
+            )
         assert module is not None
         ModuleState(self._runner).load_state_dict({**module, "state": mean.weights()})
 
@@ -324,9 +362,9 @@ class _Evaluation:
     def _run_cell(self, found: Grid, one: GridCell, progress: _Progress) -> None:
         folder, evaluated = self._folder / one.folder, self._sets[one.dataset]
         arguments = found.variants[one.variant]
+        with cells.locked_folder(self._folder):
+            cells.prepare_cell(folder, self._cell_file(found, one, evaluated))
         if not (folder / evaluations.SUMMARY).is_file():
-            with cells.locked_folder(self._folder):
-                cells.prepare_cell(folder, self._cell_file(found, one, evaluated))
             finished = cells.finished_batches(folder, len(evaluated.sizes))
             progress.begin(one, finished, evaluated)
             CellLoop(
@@ -433,19 +471,37 @@ def _weights_digest(package: PackageFolder, id: int, average: str | None) -> str
     return cells.joined_digest([str(digest), str(of_hooks), average])
 
 
-_OWN_FOLDERS = ("sessions", "system", "blackbox", "lock")
+_SESSIONS = ("sessions", "system", "blackbox", "profile", "lock", "progress", "_output.txt")
+_RESULTS = (evaluations.REQUEST, evaluations.CELLS, report_files.MARKDOWN, report_files.HTML)
+_OWN_NAMES = frozenset([*_SESSIONS, *_RESULTS])
+"""What a folder of an evaluation has beside its cells."""
+_MAX_NAME_BYTES = 220
+"""Of a folder; file systems take 255, and a staging name adds 20."""
+
+
+def _mistake(folder: Path) -> str | None:
+    """Returns what is wrong with the folder of a cell, below that of the evaluation; None if nothing is."""
+    parts = folder.parts
+    if folder.is_absolute() or ".." in parts or not parts:
+        return "it is not inside the evaluation"
+    if parts[0] in _OWN_NAMES:
+        return f"the evaluation has its own {parts[0]}"
+    if any("\0" in one or durable.is_staging(one) for one in parts):
+        return "a name in it is not valid"
+    if any(len(os.fsencode(one)) > _MAX_NAME_BYTES for one in parts):
+        return f"a name in it is longer than {_MAX_NAME_BYTES} bytes"
+    return None
 
 
 def _require_different(made: Sequence[GridCell], template: str) -> None:
     seen: dict[str, GridCell] = {}
     for one in made:
-        parts = Path(one.key).parts
-        if Path(one.key).is_absolute() or ".." in parts or not parts or parts[0] in _OWN_FOLDERS:
+        if (mistake := _mistake(Path(one.key))) is not None:
             raise ConfigError(
-                "this is no folder for a cell",
+                f"this is no folder for a cell: {mistake}",
                 setting="--template",
                 received=one.key,
-                fix=f"write it as {grid.DEFAULT_TEMPLATE}",
+                fix=f"write it as {grid.DEFAULT_TEMPLATE}, or rename the variant or the set",
             )
         if one.key in seen:
             other = seen[one.key]
