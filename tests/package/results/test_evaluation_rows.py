@@ -19,7 +19,7 @@ from pyarrow import parquet
 from roost.base import durable
 from roost.base.errors import ConfigError, ContractError, NotFound, RoostError
 from roost.package.results import evaluations, row_files
-from roost.package.results.row_columns import column_of, join
+from roost.package.results.row_columns import column_of, concatenate, encode_json, join
 
 FORMATS = ["parquet", "jsonl"]
 
@@ -219,23 +219,39 @@ VALUES = st.one_of(
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(VALUES, max_size=6), st.integers(0, 6))
-def test_the_kind_of_a_column_does_not_depend_on_the_parts(values: list[Any], cut: int) -> None:
+def test_a_column_does_not_depend_on_the_parts(values: list[Any], cut: int) -> None:
     whole = column_of(values)
     parts = [column_of(values[:cut]), column_of(values[cut:])]
     assert join(one.type for one in parts) == whole.type
+    joined, alone = concatenate(parts).items(), whole.items()
+    assert [encode_json(one) for one in joined] == [encode_json(one) for one in alone]
 
 
 def test_the_readers_of_an_evaluation(tmp_path: Path) -> None:
     root = tmp_path / "evaluations" / "beam"
     root.mkdir(parents=True)
+    outside = [
+        {**dict.fromkeys(("variant", "checkpoint", "dataset"), "x"), "folder": at} for at in ("/", "../a")
+    ]
     entry = {"folder": "default/best/test", "variant": "default", "checkpoint": "best", "dataset": "test"}
-    (root / "cells.json").write_text(json.dumps({"cells": [{**entry, "state": "finished"}, {"folder": 3}]}))
+    (root / "cells.json").write_text(
+        json.dumps({"cells": [{**entry, "state": "finished"}, {"folder": 3}, *outside]})
+    )
     (root / "request.json").write_text(json.dumps({"checkpoints": "best"}))
     (tmp_path / "evaluations" / "notes").mkdir()
     (found,) = evaluations.read_all(tmp_path)
     assert found.name == "beam" and found.request == {"checkpoints": "best"}
     (one,) = found.cells()
     assert one.path == root / "default" / "best" / "test" and one.state == "finished" and one.summary is None
+
+
+def test_a_line_that_is_no_row_is_damage(tmp_path: Path) -> None:
+    folder = cell(tmp_path, "jsonl")
+    evaluations.write_part(folder, [0], [sample(0, "a")], session=1, rank=0)
+    (part,) = (folder / "parts").iterdir()
+    part.write_bytes(part.read_bytes() + b"[]\n")
+    with pytest.raises(RoostError, match="no JSON object"):
+        evaluations.merge(folder, ["a"])
 
 
 def test_rows_are_written_and_read_without_pandas(tmp_path: Path) -> None:

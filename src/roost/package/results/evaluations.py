@@ -21,7 +21,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
 import msgspec
@@ -439,6 +439,8 @@ class EvaluationFolder(NamedTuple):
         found = []
         for one in entries:
             with contextlib.suppress(KeyError, TypeError):
+                if not _is_below(one["folder"]):
+                    continue
                 found.append(
                     EvaluationCell(
                         self.path / one["folder"],
@@ -450,6 +452,12 @@ class EvaluationFolder(NamedTuple):
                     )
                 )
         return found
+
+
+def _is_below(folder: str) -> bool:
+    """Whether a path of cells.json, which another program may have written, stays in the evaluation."""
+    path = PurePath(folder)
+    return not path.is_absolute() and ".." not in path.parts
 
 
 def unfinished_followers(package: Path) -> list[Path]:

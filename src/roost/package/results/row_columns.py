@@ -37,6 +37,7 @@ MAX_INLINE_NUMBERS = 1024
 """Arrays of more numbers are no values of a row: they belong in files (`roost.evaluation.file_writer`)."""
 
 _INT64 = 2**63
+_EXACT_IN_FLOAT = 2**53
 
 
 def is_unicode(text: str) -> bool:
@@ -141,7 +142,17 @@ def column_of(values: Any, name: str = "") -> RowColumn:
         return RowColumn(ColumnType("text"), listed)
     if kinds == {dict} and all(value is None or _is_file(value) for value in listed):
         return RowColumn(ColumnType("file"), [None if value is None else value["file"] for value in listed])
-    return RowColumn(_JSON, [_jsonable(value, name) for value in listed])
+    return RowColumn(_JSON, [_number_in_json(_jsonable(value, name)) for value in listed])
+
+
+def _number_in_json(value: Any) -> Any:
+    """Returns a number in the one form that it has among values of other kinds, whether its part of the rows
+    was a column of bool, int or float; any other value as it is."""
+    if isinstance(value, bool):
+        return int(value)
+    if isinstance(value, float) and value.is_integer() and abs(value) < _EXACT_IN_FLOAT:
+        return int(value)
+    return value
 
 
 def _plain(value: Any) -> Any:
@@ -278,7 +289,10 @@ def cast(column: RowColumn, to: ColumnType) -> RowColumn:
     found = column.items()
     if column.kind == "file":
         found = [None if value is None else {"file": value} for value in found]
-    return RowColumn(to, [value.tolist() if isinstance(value, np.ndarray) else value for value in found])
+    return RowColumn(
+        to,
+        [value.tolist() if isinstance(value, np.ndarray) else _number_in_json(value) for value in found],
+    )
 
 
 def _all_missing(type_: ColumnType, count: int) -> RowColumn:

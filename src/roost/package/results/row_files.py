@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -21,9 +21,6 @@ from roost.base import durable
 from roost.base.errors import ConfigError, RoostError
 from roost.package.results import arrow_buffers
 from roost.package.results.row_columns import ColumnType, RowColumn, encode_json, ordered_names
-
-if TYPE_CHECKING:
-    pass
 
 Format = Literal["parquet", "jsonl"]
 TYPES_FILE = "columns.json"
@@ -183,7 +180,7 @@ class RowFile:
             if self._has_header:
                 file.readline()
             while lines := list(itertools.islice(file, _LINES_PER_CHUNK)):
-                rows = [decode(line) for line in lines]
+                rows = _objects(decode(line) for line in lines)
                 yield {name: _from_lines(rows, name, type_) for name, type_ in types.items()}
 
     def rows_at(self, positions: Sequence[int]) -> dict[int, dict[str, Any]]:
@@ -227,7 +224,7 @@ class RowFile:
             if self._has_header:
                 file.readline()
             lines = {place: line for place, line in enumerate(file) if place in wanted}
-        rows = [msgspec.json.decode(line) for line in lines.values()]
+        rows = _objects(msgspec.json.decode(line) for line in lines.values())
         yield list(lines), {name: _from_lines(rows, name, type_) for name, type_ in self.meta.types.items()}
 
 
@@ -266,6 +263,13 @@ def _encoded_lines(columns: Mapping[str, RowColumn]) -> Iterator[bytes]:
             lines = []
     if lines:
         yield b"\n".join(lines) + b"\n"
+
+
+def _objects(rows: Iterable[Any]) -> list[Mapping[str, Any]]:
+    found = list(rows)
+    if not all(isinstance(row, dict) for row in found):
+        raise ValueError("a line is no JSON object")
+    return found
 
 
 def _from_lines(rows: Sequence[Mapping[str, Any]], name: str, type_: ColumnType) -> RowColumn:
