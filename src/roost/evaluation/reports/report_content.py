@@ -9,10 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from roost.base.errors import NotFound
-from roost.evaluation.summary import NO_LABEL
 from roost.package.results import evaluations
 from roost.package.results.evaluations import EvaluationCell, EvaluationFolder
-from roost.package.results.row_columns import ERROR, GROUP, ID, ColumnType
+from roost.package.results.row_columns import ERROR, GROUP, ID, NO_LABEL, ColumnType
 
 MAX_LABELS = 60
 """Labels of a group that a report lists, beside the best and the worst ones."""

@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -21,9 +21,6 @@ from roost.base import durable
 from roost.base.errors import ConfigError, RoostError
 from roost.package.results import arrow_buffers
 from roost.package.results.row_columns import ColumnType, RowColumn, encode_json, ordered_names
-
-if TYPE_CHECKING:
-    pass
 
 Format = Literal["parquet", "jsonl"]
 TYPES_FILE = "columns.json"
