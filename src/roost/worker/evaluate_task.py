@@ -39,7 +39,7 @@ from roost.project.device_choice import choose_device
 from roost.project.loaded_model import LoadedExperiment, load_experiment
 from roost.train.evaluation import split_evaluation
 from roost.train.step import precision
-from roost.train.step.compilation import CompiledFunctions, exclude_log
+from roost.train.step.compilation import compiled_evaluation
 from roost.worker import torch_settings
 from roost.worker.analyze_task import initial_environment
 from roost.worker.ranks import rank_environment
@@ -289,9 +289,8 @@ class _Evaluation:
         runner = self._runner
         is_default = getattr(type(runner).test, "is_default", False)
         if is_default and STEP_MODES[self._settings.step_mode].compiles and not arguments:
-            exclude_log(runner)
-            compiled = CompiledFunctions(dynamic=self._settings.compile_dynamic)
-            return compiled.evaluation(runner.evaluate, "test", functools.partial(print, flush=True))
+            dynamic = self._settings.compile_dynamic
+            return compiled_evaluation(runner, runner.evaluate, "test", dynamic=dynamic)
         return functools.partial(runner.test, **arguments)
 
     @contextmanager
