@@ -14,11 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from roost.supervisor.forkserver.template_pool import TemplatePool
 from roost.supervisor.processes import cgroup
 from tests import warming
 from tests.messages import Messages
 
 IN_CI = os.environ.get("ROOST_CI") == "1"
+IN_SUITE = "PYTEST_XDIST_WORKER" in os.environ
 
 MARKERS = (
     "needs_program(name): runs a program of Debian; skipped with a reason where it is missing, failed in CI",
@@ -126,7 +128,7 @@ def _may_trace() -> bool:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def surroundings_of_all(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TemplatePool | None]:
     """Tests, and the programs they start, see neither the person's terminal nor the person's files."""
     home = tmp_path_factory.mktemp("xdg")
     with pytest.MonkeyPatch.context() as patch:
@@ -139,12 +141,18 @@ def surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("MPLBACKEND", "Agg")
         patch.setenv("ROOST_LEASES", str(home / "leases"))
         patch.setenv("ROOST_STATE", str(home / "state" / "roost"))
-        with contextlib.ExitStack() as stack:
-            if (
-                "PYTEST_XDIST_WORKER" in os.environ
-            ):  # in the whole suite hundreds of runs need not import torch
-                stack.enter_context(warming.templates(home / "warm", waits=False))
-            yield
+        # In the whole suite hundreds of runs need not import torch.
+        suite = warming.templates(home / "warm", waits=False) if IN_SUITE else contextlib.nullcontext()
+        with suite as kept:
+            yield kept
+
+
+@pytest.fixture(scope="module", autouse=True)
+def template_of_all(surroundings_of_all: TemplatePool | None) -> None:
+    """Files of tests that start no run may take longer than a template waits for one; without it, each run
+    after them would import torch."""
+    if surroundings_of_all is not None:
+        warming.prepare(surroundings_of_all)
 
 
 @pytest.fixture

@@ -23,6 +23,11 @@ def spec(**env: str) -> SessionSpec:
     return SessionSpec(argv, cwd="/", env=made, package="", session=1, output="", session_file="", token="")
 
 
+def prepare(kept: TemplatePool) -> None:
+    """Starts the template again if it has ended: it does after some minutes without a run."""
+    kept.prepare(spec())
+
+
 @contextlib.contextmanager
 def templates(folder: Path, *, waits: bool = True) -> Iterator[TemplatePool]:
     """As long as this lasts, runs of this environment start warm.
@@ -35,8 +40,24 @@ def templates(folder: Path, *, waits: bool = True) -> Iterator[TemplatePool]:
         mock.patch.dict(os.environ, {template_client.FOLDER_VARIABLE: str(folder)}),
         closing(TemplatePool()) as kept,
     ):
-        for _ in range(2):  # the second of a kind starts one
-            kept.prepare(spec())
+        prepare(kept)
+        prepare(kept)  # the second of a kind starts one
         if waits:
-            wait_for(lambda: any(not file.suffix for file in folder.glob("*")), timeout_seconds=60)
+            wait_until_ready(folder)
         yield kept
+
+
+def wait_until_ready(folder: Path) -> None:
+    """Waits until the template whose socket is in the folder takes requests."""
+    wait_for(lambda: any(not file.suffix for file in folder.glob("*")), timeout_seconds=60)
+
+
+def forks(spec: SessionSpec) -> bool:
+    """Whether the guard of such a session is a template's."""
+    found = template_client.fork_guard(spec, [])
+    if found is None:
+        return False
+    found.stdin.close()
+    found.stderr.close()
+    assert found.wait(timeout=20) == 1  # it has received no spec
+    return True

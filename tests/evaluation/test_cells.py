@@ -18,11 +18,13 @@ from roost.base.errors import ConfigError, ContractError, NotFound, Refused, Roo
 from roost.evaluation import cell as cells
 from roost.evaluation import grid
 from roost.evaluation.evaluated_set import EvaluatedSet
+from roost.package import live_progress
 from roost.package.package import PackageFolder
 from roost.package.results import evaluations
 from tests.evaluation.digits import DATASET, RUNNER, digits_package
 from tests.evaluation.evaluating import VARIANTS, evaluate, requested, run_session
 from tests.messages import Messages
+from tests.project.trained import trained
 
 
 @pytest.fixture(scope="module")
@@ -374,3 +376,85 @@ def test_a_changed_cell_is_refused_not_replaced(digits: PackageFolder) -> None:
     with pytest.raises(Refused, match="other variant"):
         cells.prepare_cell(place, other)
     assert json.loads((place / "cell.json").read_text())["identity"]["variant"] == cell.identity.variant
+
+
+def test_the_progress_is_that_of_the_whole_grid(digits: PackageFolder) -> None:
+    """Also of a session that goes on: then nothing remains of the cells that were finished."""
+    folder = requested(digits, "progress", checkpoints="0,1", datasets=["clean"])
+    run_session(digits, folder, ranks=2)
+    record = live_progress.read(folder.progress)
+    assert record is not None and record.phase == "ended" and record.fraction == 1.0
+    assert (record.step, record.total_steps, record.samples) == (2, 2, 2 * 597)
+
+
+def test_the_test_at_the_end_of_a_training_has_no_arguments(tmp_path: Path) -> None:
+    """It averages what `test` returns as numbers; validation measures `evaluate`, here the loss."""
+    package = digits_package(tmp_path, test_at_end="last")
+    row = package.records().last()
+    names = ("loss", "correct", "mean_score", "error_rate")
+    assert {f"test/clean/{name}" for name in names} <= set(row)
+    assert {name for name in row if name.startswith("valid/")} == {"valid/loss"}
+    folder = evaluate(package, "after", checkpoints="last")
+    for one in evaluations.EvaluationFolder(folder).cells():
+        assert one.summary is not None
+        for name in ("loss", "correct", "error_rate"):
+            mean = one.summary["metrics"][name]["mean"]
+            assert row[f"{one.dataset}/{name}"] == pytest.approx(mean, rel=1e-5), name
+
+
+YAML_CODE = """
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+def numbers(count):
+    x = torch.arange(count * 4, dtype=torch.float32).view(count, 4) % 7
+    return TensorDataset(x, (x.sum(1) > 9).long())
+
+class Net(nn.Linear):
+    def __init__(self):
+        super().__init__(4, 2)
+
+def ids(made):
+    return [f"n{number}" for number in range(len(made))]
+
+def decode(runner, batch, shift=0):
+    said = runner.model(batch[0]).argmax(1) + shift
+    return {"hit": said == batch[1], "text": [str(one) for one in said.tolist()]}
+"""
+
+
+def test_a_project_of_a_config_alone(tmp_path: Path) -> None:
+    """`runner.test` names a function; ids and groups are keys of a set."""
+    package = trained(
+        tmp_path,
+        runner={
+            "model": {"class": "Functions.py:Net"},
+            "losses": {"label": {"class": "torch.nn.CrossEntropyLoss"}},
+            "test": "Functions.py:decode",
+            "worst_cases": [["hit", "min", 2]],
+        },
+        dataset={
+            "train": {"class": "Functions.py:numbers", "count": 20},
+            "test": {
+                "class": "Functions.py:numbers",
+                "count": 10,
+                "ids": "Functions.py:ids",
+                "groups": {"half": ["first"] * 5 + ["second"] * 5, "file": "labels.txt"},
+            },
+        },
+        files={"Functions.py": YAML_CODE, "labels.txt": "\n".join("aabbccddee")},
+        width=None,
+    )
+    (tmp_path / "v.yaml").write_text("grid: {shift: [0, 1]}")
+    folder = evaluate(package, "yaml", variants=tmp_path / "v.yaml", checkpoints="last")
+    plain, shifted = evaluations.EvaluationFolder(folder).cells()
+    rows = evaluations.read_rows(plain.path)
+    assert rows.ids == [f"n{number}" for number in range(10)]
+    assert rows.row(7)["group/half"] == "second" and rows.row(7)["group/file"] == "d"
+    assert rows.row(0)["text"] != evaluations.read_rows(shifted.path).row(0)["text"]
+    assert plain.summary is not None and len(plain.summary["worst"][0]["cases"]) == 2
+    (tmp_path / "w.yaml").write_text("grid: {shfit: [0, 1]}")
+    with pytest.raises(ContractError) as caught:
+        run_session(package, requested(package, "typo", variants=tmp_path / "w.yaml"))
+    assert caught.value.setting == "shfit"

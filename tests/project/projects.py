@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from roost.package.package import PackageFolder
@@ -56,19 +58,28 @@ VALUES: dict[str, Any] = {
 def project(
     folder: Path,
     *,
-    dataset: str = DATASET,
-    runner: str = RUNNER,
+    dataset: str | dict[str, Any] = DATASET,
+    runner: str | dict[str, Any] = RUNNER,
     hooks_code: str = HOOKS,
     provenance: dict[str, str] | None = None,
+    files: Mapping[str, str] = MappingProxyType({}),
     **settings: Any,
 ) -> PackageFolder:
-    """A package below ``folder`` with this code; a setting of None is left out."""
-    values = {name: value for name, value in {**VALUES, **settings}.items() if value is not None}
+    """A package below ``folder`` with this code and further files; a setting of None is left out. A mapping
+    in place of code is the section of a config."""
+    sections = {
+        name: code for name, code in (("runner", runner), ("dataset", dataset)) if not isinstance(code, str)
+    }
+    values = {name: value for name, value in {**VALUES, **sections, **settings}.items() if value is not None}
     made = PackageFolder.create(
         folder / "runs", name="run", values=values, provenance=provenance, request={"project": str(folder)}
     )
     (made.path / "Model").mkdir()
-    (made.path / "Model" / "Runner.py").write_text(runner)
-    (made.path / "Dataset.py").write_text(dataset)
+    if isinstance(runner, str):
+        (made.path / "Model" / "Runner.py").write_text(runner)
+    if isinstance(dataset, str):
+        (made.path / "Dataset.py").write_text(dataset)
+    for name, text in files.items():
+        (made.path / name).write_text(text)
     (made.path / "Hooks.py").write_text(hooks_code)
     return made

@@ -615,7 +615,7 @@ class ClientMethods:
         Args:
             task: The analyzer.
             analysis: The number of the analysis; nothing is interrupted if it has ended. None: the one that
-                runs, or else the first that waits, whoever has requested it.
+                runs, or else the first that waits, also of another person.
         """
         return post(f"/analyzers/{path_segment(task)}/interrupt", ScriptInterrupt, analysis=analysis)
 

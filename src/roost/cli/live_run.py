@@ -159,7 +159,7 @@ def watch(
         terminal.print_status(f"{shown}: {first_line.format(running.number)}")
         for note in notes:
             terminal.print_status(note)
-        ended = _watch(running, _screen(running, to_stderr=to_stderr), answer, pressed)
+        ended = _watch(running, PlainScreen(sys.stderr) if to_stderr else _screen(running), answer, pressed)
     if ended is None:
         again = terminal.quote_path(place)
         terminal.print_status(f"detached; the run continues. To watch it again: roost attach {again}")
@@ -263,13 +263,13 @@ def detach_or_stop(running: RunningSession, screen: Screen, number: int) -> bool
     return key not in ("d", "\x03", "\x04", "")  # Ctrl-C again, Ctrl-D, a closed stdin
 
 
-def _screen(running: RunningSession, *, to_stderr: bool = False) -> Screen:
+def _screen(running: RunningSession) -> Screen:
     session = running.session()
     has_terminal = bool(session.request.terminal)  # the run uses it itself, for pdb
     is_evaluation = TaskKind.of(session.request) is TaskKind.EVALUATE
     has_bar = is_evaluation or not running.only_reads
-    if has_terminal or not has_bar or to_stderr or not terminal.can_draw(sys.stderr):
-        return PlainScreen(sys.stderr if to_stderr else None)
+    if has_terminal or not has_bar or not terminal.can_draw(sys.stderr):
+        return PlainScreen()
     from roost.cli.progress_bar import BarScreen  # imports rich, 45 ms
 
     began = session.recorded.started

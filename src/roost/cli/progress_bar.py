@@ -129,7 +129,7 @@ def _part_done(progress: ProgressRecord) -> tuple[float, str]:
     return part, f"{part:4.0%} of the epoch"
 
 
-def _position(progress: ProgressRecord, unit: str) -> str:
+def _position(progress: ProgressRecord, unit: str = "step") -> str:
     steps = f"{unit} {progress.step:,}" + (f"/{progress.total_steps:,}" if progress.total_steps else "")
     if not progress.steps_per_epoch:
         return steps

@@ -1,6 +1,8 @@
 """Output streams that survive a full disk: the output is lost, the training continues. And the buffer of a
 script's output in an analyzer."""
 
+# Not durable: the output of a process
+
 from __future__ import annotations
 
 import contextlib

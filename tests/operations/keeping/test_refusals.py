@@ -126,7 +126,7 @@ def test_the_initial_weights_of_a_waiting_task_may_not_go(lab: Lab, tmp_path: Pa
 def test_that_of_another_user_may_not(tmp_path: Path) -> None:
     made = package(tmp_path / "runs")
     for folder in (tmp_path, *tmp_path.parents[:3]):
-        folder.chmod(0o755)
+        folder.chmod(folder.stat().st_mode | 0o055)
     pid = os.fork()
     if pid == 0:
         os.environ["XDG_CACHE_HOME"] = os.environ["ROOST_STATE"] = "/nonexistent"

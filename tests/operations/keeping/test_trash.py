@@ -272,7 +272,7 @@ def test_nothing_of_another_user_is_half_deleted(tmp_path: Path) -> None:
     package(tmp_path / "runs", "a")
     (to,) = remove("a")
     for folder in (tmp_path, *tmp_path.parents[:3]):
-        folder.chmod(0o755)
+        folder.chmod(folder.stat().st_mode | 0o055)
     for path in (tmp_path / "runs", to.parent, to):
         os.chown(path, 65534, 65534)  # its folders below are those of root
     pid = os.fork()
@@ -384,7 +384,7 @@ def test_a_trash_of_another_user_is_named(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "runs" / ".trash").mkdir(mode=0o755)
     (tmp_path / "runs").chmod(0o777)
     for path in (tmp_path, *tmp_path.parents[:3]):
-        path.chmod(0o755)
+        path.chmod(path.stat().st_mode | 0o055)
     for path in (made.path, *made.path.rglob("*")):
         os.chown(path, 65534, 65534, follow_symlinks=False)
     pid = os.fork()

@@ -61,7 +61,7 @@ def test_one_word_for_one_checkpoint(made: PackageFolder) -> None:
 
 def test_one_word_without_a_metric_asks_for_an_id_and_no_option(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="fix: give last, or the id"):
-        selection.checkpoint_id(package(tmp_path / "runs"), "best")
+        selection.checkpoint_id(package(tmp_path / "runs", values={**VALUES, "checkpoint": {}}), "best")
 
 
 @pytest.mark.parametrize(("mode", "found"), [(None, [1]), ("min", [0])])

@@ -21,10 +21,10 @@ from roost.package.package import PackageFolder
 from roost.supervisor.forkserver import template_client
 from roost.supervisor.forkserver.template_client import ForkedGuard
 from roost.supervisor.forkserver.template_pool import TemplatePool
-from roost.supervisor.session_spec import SessionSpec
+from tests import warming
 from tests.system import exact
 from tests.waiting import wait_for
-from tests.warming import spec, templates
+from tests.warming import forks, spec, templates
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 
@@ -249,24 +249,13 @@ def test_and_where_the_caller_may_do_less(kept: TemplatePool, change: str) -> No
     code = (
         "import os, resource, sys\n"
         "def limit(): resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))\n"
-        "from tests.supervisor.forkserver import test_template_pool; from tests.warming import spec\n"
-        f"assert test_template_pool.forks(spec()); {change}; assert not test_template_pool.forks(spec())"
+        "from tests.warming import forks, spec\n"
+        f"assert forks(spec()); {change}; assert not forks(spec())"
     )
     if len(os.sched_getaffinity(0)) == 1 and "affinity" in change:
         pytest.skip("this machine has one core")
     root = Path(__file__).parents[3]
     subprocess.run([sys.executable, "-c", code], cwd=root, check=True)
-
-
-def forks(spec: SessionSpec) -> bool:
-    """Whether the guard of such a session is a template's."""
-    found = template_client.fork_guard(spec, [])
-    if found is None:
-        return False
-    found.stdin.close()
-    found.stderr.close()
-    assert found.wait(timeout=20) == 1  # it has received no spec
-    return True
 
 
 def test_a_template_that_is_killed_or_paused_is_done_without(
@@ -279,7 +268,8 @@ def test_a_template_that_is_killed_or_paused_is_done_without(
         assert not forks(spec())
         kept.prepare(spec())
         [known] = kept._workers.values()
-        wait_for(lambda: forks(spec()), timeout_seconds=60)
+        warming.wait_until_ready(tmp_path / "own")
+        assert forks(spec())
         known.process.send_signal(signal.SIGSTOP)
         monkeypatch.setattr("roost.supervisor.forkserver.template_client._ANSWER_SECONDS", 0.2)
         assert not forks(spec())

@@ -191,7 +191,7 @@ class LocalExecutor:
         if found is None:
             return
         if found.lock is not None and not found.lock.exists():
-            # The package was moved or removed, and nobody has a lock at its path open. When the record was
+            # The package was moved or removed, so no process has a lock at its path open. When the record was
             # read these were its processes.
             found = replace(found, lock=None)
         session_control.request_stop(found, now=now)

@@ -96,7 +96,7 @@ def interrupt_script(analyzer: str, analysis: int | None = None) -> ScriptInterr
     Args:
         analyzer: As for `run_script`.
         analysis: The number of the analysis; nothing is interrupted if it has ended. None: the one that runs,
-            or else the first that waits, whoever has requested it.
+            or else the first that waits, also of another person.
 
     Raises:
         NotFound: There is no such task.

@@ -68,13 +68,18 @@ def _numbers(values: Array, present: Array | None) -> pa.Array:
 def _texts(values: Sequence[str | None]) -> pa.Array:
     import pyarrow as pa
 
-    # backslashreplace: half of a surrogate pair, as Python reads names of files that are no UTF-8
-    encoded = [b"" if value is None else value.encode(errors="backslashreplace") for value in values]
     present = None
     if None in values:
         present = np.fromiter((value is not None for value in values), bool, len(values))
-    lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
-    buffers = [_bits(present), _offsets(lengths), pa.py_buffer(b"".join(encoded))]
+    filled: list[str] = [value or "" for value in values]
+    joined = "".join(filled)
+    if joined.isascii():
+        data, lengths = joined.encode(), np.fromiter(map(len, filled), np.int64, len(filled))
+    else:
+        # backslashreplace: half of a surrogate pair, as Python reads names of files that are no UTF-8
+        encoded = [value.encode(errors="backslashreplace") for value in filled]
+        data, lengths = b"".join(encoded), np.fromiter(map(len, encoded), np.int64, len(encoded))
+    buffers = [_bits(present), _offsets(lengths), pa.py_buffer(data)]
     return pa.Array.from_buffers(pa.string(), len(values), buffers)
 
 

@@ -1,7 +1,5 @@
 """The state of an analyzer's process, which a script may change and which is restored after it."""
 
-# Not durable: closes descriptors that a script has left open
-
 from __future__ import annotations
 
 import builtins
@@ -133,7 +131,7 @@ class ProcessState:
         most = self._limits[resource.RLIMIT_NOFILE] // 2
         if len(_descriptors()) < most:
             return
-        gc.collect()  # closes the files that nobody refers to
+        gc.collect()  # closes the files that no object refers to
         left = {fd for fd in _descriptors() - self._descriptors if _is_plain(fd)}
         if len(left) < most // 2:
             return
