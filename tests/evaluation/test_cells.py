@@ -150,7 +150,7 @@ def test_equal_cells_are_computed_once(digits: PackageFolder) -> None:
     )
     found = grid.read_grid(folder)
     assert found is not None
-    assert [cell.same_as for cell in found.cells] == [None, found.cells[0].key]
+    assert [cell.same_as for cell in found.cells] == [None, found.cells[0].folder]
     one, other = (evaluations.read_rows(folder / cell.folder, ["loss"]) for cell in found.cells)
     assert np.array_equal(one.columns["loss"].values, other.columns["loss"].values)
 

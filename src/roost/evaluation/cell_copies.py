@@ -54,7 +54,7 @@ def copy_to_twins(folder: Path, grid: Grid, one: GridCell) -> list[GridCell]:
     Raises:
         OSError: A copy cannot be written.
     """
-    twins = [twin for twin in grid.cells if twin.same_as == one.key and twin.state != "finished"]
+    twins = [twin for twin in grid.cells if twin.same_as == one.folder and twin.state != "finished"]
     for twin in twins:
         with cells.locked_folder(folder):
             _copy_cell(folder / one.folder, folder, twin, grid.variants)

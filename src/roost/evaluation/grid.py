@@ -24,19 +24,18 @@ State = Literal["waiting", "running", "finished"]
 class GridCell(msgspec.Struct, frozen=True, kw_only=True):
     """A cell of the grid."""
 
-    key: str
-    """Its folder below that of the evaluation, from the template."""
     variant: str
     checkpoint: str
     """The selector as it was typed."""
     dataset: str
     folder: str
+    """Its folder below that of the evaluation, from the template; it identifies the cell in its grid."""
     identity: CellIdentity
     samples: int
     batches: int
     state: State = "waiting"
     same_as: str | None = None
-    """The key of an earlier cell that computes the same: this one is copied from it."""
+    """The folder of an earlier cell that computes the same: this one is copied from it."""
     found_in: str | None = None
     """The folder, below the package, from which a finished cell was copied."""
     skipped: int = 0
@@ -123,12 +122,12 @@ def open_grid(folder: Path, make: Callable[[], Grid]) -> Grid:
 
 
 def change_cells(folder: Path, changes: Mapping[str, Mapping[str, Any]]) -> Grid:
-    """Changes fields of cells by their keys, and returns the grid."""
+    """Changes fields of cells by their folders, and returns the grid."""
     with cells.locked_folder(folder):
         grid = read_grid(folder)
         assert grid is not None
         changed = [
-            msgspec.structs.replace(one, **changes[one.key]) if one.key in changes else one
+            msgspec.structs.replace(one, **changes[one.folder]) if one.folder in changes else one
             for one in grid.cells
         ]
         if changed != grid.cells:

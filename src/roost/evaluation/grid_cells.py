@@ -42,10 +42,10 @@ def make_cells(
         ConfigError: The template makes no folder for a cell, or the same for two.
     """
     made = []
-    for folder, weights in checkpoints.items():
+    for checkpoint, weights in checkpoints.items():
         for variant, arguments in variants.items():
             for name, one in sets.items():
-                key = _cell_folder(template, variant=variant, checkpoint=folder, dataset=name)
+                folder = _cell_folder(template, variant=variant, checkpoint=checkpoint, dataset=name)
                 identity = CellIdentity(
                     weights=weights.sha256,
                     variant=cells.variant_digest(arguments),
@@ -54,11 +54,10 @@ def make_cells(
                 )
                 made.append(
                     GridCell(
-                        key=key,
                         variant=variant,
                         checkpoint=weights.name,
                         dataset=name,
-                        folder=key,
+                        folder=folder,
                         identity=identity,
                         samples=len(one.ids),
                         batches=len(one.sizes),
@@ -76,24 +75,24 @@ def _cell_folder(template: str, *, variant: str, checkpoint: str, dataset: str) 
 def _require_different(made: Sequence[GridCell], template: str) -> None:
     seen: dict[str, GridCell] = {}
     for one in made:
-        parts = Path(one.key).parts
-        if Path(one.key).is_absolute() or ".." in parts or not parts or parts[0] in _OWN_FOLDERS:
+        parts = Path(one.folder).parts
+        if Path(one.folder).is_absolute() or ".." in parts or not parts or parts[0] in _OWN_FOLDERS:
             raise ConfigError(
                 "this is no folder for a cell",
                 setting="--template",
-                received=one.key,
+                received=one.folder,
                 fix=f"write it as {DEFAULT_TEMPLATE}",
             )
-        if one.key in seen:
-            other = seen[one.key]
+        if one.folder in seen:
+            other = seen[one.folder]
             raise ConfigError(
-                f"two cells have the same folder {one.key}: {other.variant}, {other.checkpoint}, "
+                f"two cells have the same folder {one.folder}: {other.variant}, {other.checkpoint}, "
                 f"{other.dataset} and {one.variant}, {one.checkpoint}, {one.dataset}",
                 setting="--template",
                 received=template,
                 fix=f"name all three in it: {DEFAULT_TEMPLATE}",
             )
-        seen[one.key] = one
+        seen[one.folder] = one
 
 
 def _with_twins(made: Sequence[GridCell]) -> list[GridCell]:
@@ -101,6 +100,6 @@ def _with_twins(made: Sequence[GridCell]) -> list[GridCell]:
     first: dict[CellIdentity, str] = {}
     found = []
     for one in made:
-        same = first.setdefault(one.identity, one.key)
-        found.append(one if same == one.key else msgspec.structs.replace(one, same_as=same))
+        same = first.setdefault(one.identity, one.folder)
+        found.append(one if same == one.folder else msgspec.structs.replace(one, same_as=same))
     return found

@@ -260,13 +260,13 @@ class _Evaluation:
         finished = [one, *cell_copies.copy_to_twins(self._folder, found, one)]
         before = grid.read_grid(self._folder)
         is_new = before is not None and any(
-            cell.key == one.key and cell.state != "finished" for cell in before.cells
+            cell.folder == one.folder and cell.state != "finished" for cell in before.cells
         )
-        changes = {cell.key: {"state": "finished", "skipped": skipped} for cell in finished}
+        changes = {cell.folder: {"state": "finished", "skipped": skipped} for cell in finished}
         after = grid.change_cells(self._folder, changes)
         if is_new:
             done = sum(cell.state == "finished" for cell in after.cells)
-            print(f"{one.key}: {one.samples:,} samples; {done} of {len(after.cells)} cells", flush=True)
+            print(f"{one.folder}: {one.samples:,} samples; {done} of {len(after.cells)} cells", flush=True)
 
     def _cell_file(self, found: Grid, one: GridCell, evaluated: EvaluatedSet) -> CellFile:
         return CellFile(
