@@ -13,14 +13,27 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+import torch
 
-from roost.base.errors import ConfigError, ContractError, NotFound, Refused, RoostError, UsageError
+import roost
+from roost.base.errors import (
+    CheckpointError,
+    ConfigError,
+    ContractError,
+    NotFound,
+    Refused,
+    RoostError,
+    UsageError,
+)
 from roost.evaluation import cell as cells
-from roost.evaluation import grid
+from roost.evaluation import cell_copies, grid, variant_arguments
 from roost.evaluation.evaluated_set import EvaluatedSet
+from roost.evaluation.file_writer import FileWriter
+from roost.evaluation.sample_values import split_values
 from roost.package import live_progress
 from roost.package.package import PackageFolder
 from roost.package.results import evaluations
+from roost.package.session_folder import SessionFolder
 from tests.evaluation.digits import DATASET, RUNNER, digits_package
 from tests.evaluation.evaluating import VARIANTS, evaluate, requested, run_session
 from tests.messages import Messages
@@ -197,6 +210,7 @@ def test_a_failing_batch_is_skipped_or_raises(digits: PackageFolder, tmp_path: P
     found = grid.read_grid(done)
     assert found is not None and found.cells[0].skipped == len(skipped)
     assert one.summary is not None and one.summary["num_skipped"] == len(skipped)
+    assert cell_copies.finished_cells(package.path, without=folder.path) == {}  # for others, it is none
 
 
 def test_a_metric_of_worst_cases_that_does_not_exist(
@@ -376,6 +390,154 @@ def test_a_changed_cell_is_refused_not_replaced(digits: PackageFolder) -> None:
     with pytest.raises(Refused, match="other variant"):
         cells.prepare_cell(place, other)
     assert json.loads((place / "cell.json").read_text())["identity"]["variant"] == cell.identity.variant
+
+
+def begun(package: PackageFolder, monkeypatch: pytest.MonkeyPatch, **request: Any) -> SessionFolder:
+    """An evaluation of a set, ended after its first part."""
+    real = evaluations.write_part
+    written: list[Path] = []
+
+    def write_part(*args: Any, **rest: Any) -> Path:
+        if written:
+            raise KeyboardInterrupt
+        written.append(real(*args, **rest))
+        return written[-1]
+
+    folder = requested(package, "begun", datasets=["noisy"], **request)
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr("roost.evaluation.cell_run._PART_ROWS", 1)
+        patched.setattr(evaluations, "write_part", write_part)
+        run_session(package, folder)
+    return folder
+
+
+def checkpoint_path(package: PackageFolder, place: int) -> Path:
+    """A checkpoint by its place, the oldest first."""
+    return sorted(package.checkpoints.iterdir(), key=lambda path: int(path.name[6:].split(".")[0]))[place]
+
+
+@pytest.mark.parametrize("what", ["groups", "code", "weights", "gone"])
+def test_what_has_changed_is_not_mixed(
+    digits: PackageFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: Messages, what: str
+) -> None:
+    """A cell that was begun is not gone on with by other code, data or weights."""
+    package = changed(digits, tmp_path)
+    code, error = package.path / "Model" / "Runner.py", Refused
+    data = code.read_bytes()
+    manifest = json.loads((package.path / "manifest.json").read_text())
+    manifest["files"] = {
+        "Model/Runner.py": {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    }  # a project's own package lists it
+    (package.path / "manifest.json").write_text(json.dumps(manifest))
+    package = PackageFolder.open(package.path)
+    folder = begun(package, monkeypatch, checkpoints="last")
+    newest = checkpoint_path(package, -1)
+    if what == "groups":
+        text = (package.path / "Dataset.py").read_text()
+        (package.path / "Dataset.py").write_text(text.replace("number % 7", "number % 5"))
+    elif what == "code":
+        code.write_text(RUNNER.replace("scores.argmax(1)", "scores.argmin(1)"))
+    else:
+        shutil.rmtree(newest)
+        error = NotFound if what == "gone" else CheckpointError
+        if what == "weights":
+            shutil.copytree(checkpoint_path(package, 0), newest)
+    with pytest.raises(error) as caught:
+        run_session(package, folder)
+    messages.check(caught.value)
+    assert not list(folder.path.rglob("rows.*"))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "self.ids = [True, *range(1, len(x))]",
+        "self.ids = [1, 1.0, *range(2, len(x))]",
+        'self.ids = [float("inf"), *range(1, len(x))]',
+        'self.ids = ["\\udc80", *range(1, len(x))]',
+        "self.ids = torch.zeros(len(x), 2)",
+        "self.ids = 5",
+        "self.ids = list(range(len(x) + 1))",
+        'self.groups = {"writer": "w" * len(x)}',
+        'self.groups = {"writer": None}',
+        'self.groups = {"writer": torch.zeros(len(x), 2)}',
+        'self.groups = {"writer": ["\\udc80"] * len(x)}',
+    ],
+)
+def test_ids_and_groups_that_no_row_can_hold(digits: PackageFolder, tmp_path: Path, line: str) -> None:
+    code = DATASET.replace("class Dataset", f"        {line}\n\nclass Dataset")
+    package = changed(digits, tmp_path, dataset=code)
+    folder = requested(package, "wrong", datasets=["noisy"])
+    with pytest.raises(ContractError) as caught:
+        run_session(package, folder)
+    assert str(caught.value.setting).startswith(("ids", "groups")) and not list(folder.path.rglob("parts"))
+
+
+@pytest.mark.parametrize(
+    "template",
+    ["cells.json/{variant}", "report.html/{variant}", ".{variant}.tmp-0123456789ab", "a\0", "a" * 230],
+)
+def test_a_folder_that_is_none_for_a_cell(digits: PackageFolder, template: str) -> None:
+    folder = requested(digits, "template", template=template, datasets=["noisy"])
+    with pytest.raises(ConfigError) as caught:
+        run_session(digits, folder)
+    assert caught.value.setting == "--template" and not (folder.path / "cells.json").exists()
+
+
+@pytest.mark.parametrize("template", ["{variant:{checkpoint}}", "{variant:>300}", "{variant!r}"])
+def test_a_template_has_names_alone(digits: PackageFolder, template: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        requested(digits, "template", template=template)
+    assert caught.value.setting == "--template"
+
+
+def test_the_request_with_nan_goes_on(digits: PackageFolder, tmp_path: Path) -> None:
+    (tmp_path / "v.yaml").write_text("noise: .nan\n")
+    first = requested(digits, "nan", variants=tmp_path / "v.yaml")
+    assert requested(digits, "nan", variants=tmp_path / "v.yaml").path == first.path
+
+
+@pytest.mark.parametrize("name", ["self", "batch"])
+def test_the_batch_is_no_argument_of_a_variant(name: str) -> None:
+    class Tested(roost.Runner):
+        def test(self, batch: Any, **variant: Any) -> Any: ...
+
+    variant_arguments.require_arguments(Tested, {"a": {"beam": 1}})
+    with pytest.raises(ContractError) as caught:
+        variant_arguments.require_arguments(Tested, {"a": {name: 1}})
+    assert caught.value.setting == name
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        torch.zeros(2, dtype=torch.complex64),
+        torch.tensor(1j),
+        torch.eye(2).to_sparse(),
+        torch.ones(2, device="meta"),
+        np.array(1j),
+        10**400,
+        [{"file": "/etc/passwd"}] * 2,
+    ],
+)
+def test_values_that_no_row_can_hold(tmp_path: Path, value: Any) -> None:
+    with FileWriter(tmp_path) as files, pytest.raises(ContractError):
+        split_values({"x": value}, ["a", "b"], files)
+
+
+@pytest.mark.parametrize("name", ["samples", "batch"])
+def test_a_number_of_a_batch_does_not_replace_its_size(tmp_path: Path, name: str) -> None:
+    with FileWriter(tmp_path) as files:
+        assert split_values({name: torch.ones(2)}, ["a", "b"], files).columns
+        with pytest.raises(ContractError):
+            split_values({name: 0.5}, ["a", "b"], files)
+
+
+def test_floats_that_numpy_or_parquet_lacks(tmp_path: Path) -> None:
+    values = {"x": torch.ones(2, 3).to(torch.float8_e4m3fn), "y": np.ones((2, 3), np.longdouble)}
+    with FileWriter(tmp_path) as files:
+        found = split_values(values, ["a", "b"], files)
+    assert [found.columns[name].dtype.name for name in values] == ["float32", "float64"]
 
 
 def test_the_progress_is_that_of_the_whole_grid(digits: PackageFolder) -> None:

@@ -262,7 +262,7 @@ def _require_different(variants: Iterable[_Unnamed]) -> None:
 def _folder_name(one: _Unnamed, is_ambiguous: bool) -> str:
     """The name, made short and safe for a folder; with a hash of the arguments where that changes it."""
     safe = _UNSAFE.sub("-", one.name).lstrip(".-")
-    if safe == one.name and len(safe) <= MAX_NAME and not is_ambiguous:
+    if safe and safe == one.name and len(safe) <= MAX_NAME and not is_ambiguous:
         return safe
     digest = hashlib.sha256(_canonical(one.arguments).encode()).hexdigest()[:8]
     return f"{safe[: MAX_NAME - 9]}-{digest}".lstrip("-")

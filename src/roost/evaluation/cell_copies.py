@@ -37,7 +37,7 @@ def copy_known(
     Raises:
         OSError: A copy cannot be written.
     """
-    known = _finished_cells(package, without=folder)
+    known = finished_cells(package, without=folder)
     made = []
     for one in grid_cells:
         if (source := known.get(one.identity)) is not None:
@@ -61,8 +61,9 @@ def copy_to_twins(folder: Path, grid: Grid, one: GridCell) -> list[GridCell]:
     return twins
 
 
-def _finished_cells(package: Path, *, without: Path) -> dict[CellIdentity, Path]:
-    """Returns the finished cells of all other evaluations of a package, by what they compute."""
+def finished_cells(package: Path, *, without: Path) -> dict[CellIdentity, Path]:
+    """Returns the finished cells of all other evaluations of a package, by what they compute. One with
+    skipped samples is not among them: what failed there may succeed, and an error may be asked for here."""
     found: dict[CellIdentity, Path] = {}
     for evaluation in evaluations.read_all(package):
         if evaluation.path == without:
@@ -70,7 +71,8 @@ def _finished_cells(package: Path, *, without: Path) -> dict[CellIdentity, Path]
         for one in evaluation.cells():
             with suppress(RoostError):
                 known = cells.read_cell(one.path)
-                if known is not None and (one.path / evaluations.SUMMARY).is_file():
+                summary = one.summary
+                if known is not None and summary is not None and not summary.get("num_skipped"):
                     found.setdefault(known.identity, one.path)
     return found
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,7 @@ import numpy as np
 from roost.base.errors import ContractError, NotFound
 from roost.base.text.suggestions import did_you_mean
 from roost.config.settings import Settings, Where
-from roost.package.results.row_columns import NO_LABEL
+from roost.package.results.row_columns import NO_LABEL, is_unicode
 from roost.project import data_loaders
 from roost.project.batch_plans import describe_set, no_location
 from roost.project.contract import Data
@@ -134,9 +135,10 @@ def open_set(
             sizes = [one.num_samples for one in passing]
         indices = np.arange(sum(sizes))
     is_whole = bool((indices == np.arange(len(indices))).all())
-    ids = _ids(dataset, name, indices, is_whole=is_whole)
-    groups = dict(_groups(dataset, name, indices, notes))
     has_indices = isinstance(batches, Loader)
+    whole = len(dataset) if has_indices else None
+    ids = _ids(dataset, name, indices, whole, is_whole=is_whole)
+    groups = dict(_groups(dataset, name, indices, whole, notes))
     return EvaluatedSet(
         name,
         batches,
@@ -149,18 +151,19 @@ def open_set(
     )
 
 
-def _ids(dataset: Any, name: str, indices: np.ndarray[Any, Any], *, is_whole: bool) -> Sequence[Id]:
+def _ids(
+    dataset: Any, name: str, indices: np.ndarray[Any, Any], whole: int | None, *, is_whole: bool
+) -> Sequence[Id]:
     given = column(dataset, "ids")
     if given is None:
         return range(len(indices)) if is_whole else indices.tolist()
-    whole = [_plain_id(one, name) for one in given]
-    found = _chosen(whole, indices, name, "ids")
-    seen: set[str] = set()
+    found = [_plain_id(one, name) for one in _chosen(given, indices, whole, name, "ids")]
+    seen: set[Id] = set()
     twice: dict[str, Id] = {}
-    for one in found:  # 1 and "1" would be one file name, and one word of a command
-        if (key := str(one)) in seen:
-            twice[key] = one
-        seen.add(key)
+    for one in found:  # 1 and "1" would be one file name, and one word of a command; 1 and 1.0 are equal
+        if one in seen or str(one) in seen:
+            twice[str(one)] = one
+        seen |= {one, str(one)}
     if twice:
         named = ", ".join(repr(one) for one in list(twice.values())[:_MAX_NAMED])
         more = f" and {len(twice) - _MAX_NAMED:,} more" if len(twice) > _MAX_NAMED else ""
@@ -173,11 +176,13 @@ def _ids(dataset: Any, name: str, indices: np.ndarray[Any, Any], *, is_whole: bo
 
 
 def _plain_id(value: Any, name: str) -> Id:
-    plain = value.item() if hasattr(value, "item") else value
-    if isinstance(plain, int | str) or (isinstance(plain, float) and plain == plain):
+    plain = _plain(value)
+    if isinstance(plain, str) and is_unicode(plain):
+        return plain
+    if isinstance(plain, int | float) and not isinstance(plain, bool) and -math.inf < plain < math.inf:
         return plain
     raise ContractError(
-        f"an id of {describe_set(name)} is neither a text nor a number",
+        f"an id of {describe_set(name)} is neither a text nor a finite number",
         setting="ids",
         received=value,
         fix="give texts or numbers",
@@ -185,7 +190,7 @@ def _plain_id(value: Any, name: str) -> Id:
 
 
 def _groups(
-    dataset: Any, name: str, indices: np.ndarray[Any, Any], notes: list[str]
+    dataset: Any, name: str, indices: np.ndarray[Any, Any], whole: int | None, notes: list[str]
 ) -> Iterator[tuple[str, Sequence[str]]]:
     given = column(dataset, "groups")
     if given is None:
@@ -198,28 +203,48 @@ def _groups(
             fix='write groups = {"speaker": [a label for each sample]}',
         )
     for group, labels in given.items():
-        found = [_label(one) for one in _chosen(labels, indices, name, f"groups[{group!r}]")]
+        what = f"groups[{group!r}]"
+        found = [_label(one, name, what) for one in _chosen(labels, indices, whole, name, what)]
         if missing := found.count(NO_LABEL):
             samples = "1 sample" if missing == 1 else f"{missing:,} samples"
             notes.append(f"{samples} of {describe_set(name)} without a {group}: counted as {NO_LABEL}")
         yield str(group), found
 
 
-def _label(value: Any) -> str:
-    plain = value.item() if hasattr(value, "item") else value
+def _label(value: Any, name: str, what: str) -> str:
+    plain = _plain(value)
+    if hasattr(plain, "shape") or not is_unicode(str(plain)):
+        raise ContractError(
+            f"a label of {describe_set(name)} is neither a text nor a number",
+            setting=what,
+            received=value,
+            fix="give texts or numbers",
+        )
     is_missing = plain is None or plain == "" or plain != plain
     return NO_LABEL if is_missing else str(plain)
 
 
-def _chosen(values: Any, indices: np.ndarray[Any, Any], name: str, what: str) -> list[Any]:
-    """Returns the values of the samples at these indices."""
+def _plain(value: Any) -> Any:
+    """Returns an array or tensor of one number as this number."""
+    count = value.numel() if hasattr(value, "numel") else getattr(value, "size", 1)
+    return value.item() if hasattr(value, "item") and count == 1 else value
+
+
+def _chosen(values: Any, indices: np.ndarray[Any, Any], whole: int | None, name: str, what: str) -> list[Any]:
+    """Returns the values of the samples at these indices; ``whole`` is the length of the set, if it has
+    one."""
+    fix = "give one for each sample, in the order of the set"
+    if isinstance(values, str | bytes | Mapping | Set) or not isinstance(values, Iterable):
+        kind = type(values).__name__
+        raise ContractError(
+            f"{describe_set(name)} has {what} that are no list", setting=what, received=kind, fix=fix
+        )
     listed = values if isinstance(values, list) else list(values)
     most = int(indices.max()) + 1 if len(indices) else 0
-    if len(listed) < most:
+    if len(listed) < most or (whole is not None and len(listed) > whole):
+        has = f"at least {most:,}" if whole is None else f"{whole:,}"
         raise ContractError(
-            f"{describe_set(name)} has at least {most:,} samples, and {len(listed):,} {what}",
-            setting=what,
-            fix="give one for each sample, in the order of the set",
+            f"{describe_set(name)} has {has} samples, and {len(listed):,} {what}", setting=what, fix=fix
         )
     return [listed[index] for index in indices.tolist()]
 

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from roost.base import durable
 from roost.base.errors import ConfigError
 from roost.evaluation import cell as cells
 from roost.evaluation.cell import CellIdentity
 from roost.evaluation.evaluated_set import EvaluatedSet
 from roost.evaluation.grid import GridCell, GridCheckpoint
+from roost.evaluation.reports import report_files
+from roost.package.results import evaluations
 
 DEFAULT_TEMPLATE = "{variant}/{checkpoint}/{dataset}"
-_OWN_FOLDERS = ("sessions", "system", "blackbox", "lock")
-"""Entries that the folder of an evaluation has beside its cells."""
+_SESSIONS = ("sessions", "system", "blackbox", "profile", "lock", "progress", "_output.txt")
+_RESULTS = (evaluations.REQUEST, evaluations.CELLS, report_files.MARKDOWN, report_files.HTML)
+_OWN_NAMES = frozenset([*_SESSIONS, *_RESULTS])
+"""What a folder of an evaluation has beside its cells."""
+_MAX_NAME_BYTES = 220
+"""Of a folder; file systems take 255, and a staging name adds 20."""
 
 
 def make_cells(
@@ -72,16 +80,29 @@ def _cell_folder(template: str, *, variant: str, checkpoint: str, dataset: str) 
     return template.format(variant=variant, checkpoint=checkpoint, dataset=dataset.replace("/", "%"))
 
 
+def _mistake(folder: Path) -> str | None:
+    """Returns what is wrong with the folder of a cell, below that of the evaluation; None if nothing is."""
+    parts = folder.parts
+    if folder.is_absolute() or ".." in parts or not parts:
+        return "it is not inside the evaluation"
+    if parts[0] in _OWN_NAMES:
+        return f"the evaluation has its own {parts[0]}"
+    if any("\0" in one or durable.is_staging(one) for one in parts):
+        return "a name in it is not valid"
+    if any(len(os.fsencode(one)) > _MAX_NAME_BYTES for one in parts):
+        return f"a name in it is longer than {_MAX_NAME_BYTES} bytes"
+    return None
+
+
 def _require_different(made: Sequence[GridCell], template: str) -> None:
     seen: dict[str, GridCell] = {}
     for one in made:
-        parts = Path(one.folder).parts
-        if Path(one.folder).is_absolute() or ".." in parts or not parts or parts[0] in _OWN_FOLDERS:
+        if (mistake := _mistake(Path(one.folder))) is not None:
             raise ConfigError(
-                "this is no folder for a cell",
+                f"this is no folder for a cell: {mistake}",
                 setting="--template",
                 received=one.folder,
-                fix=f"write it as {DEFAULT_TEMPLATE}",
+                fix=f"write it as {DEFAULT_TEMPLATE}, or rename the variant or the set",
             )
         if one.folder in seen:
             other = seen[one.folder]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,11 +12,18 @@ from torch import Tensor
 
 from roost.base.errors import ContractError
 from roost.evaluation.file_writer import FileWriter, is_file_value
-from roost.package.results.row_columns import ERROR, GROUP, ID, MAX_INLINE_NUMBERS
+from roost.package.results.row_columns import ERROR, GROUP, ID, MAX_INLINE_NUMBERS, is_unicode
+from roost.package.results.row_files import NONFINITE
 
 _FIX = (
     'return values by name, each with one entry for each sample, or one number: {"wer": rates, "text": texts}'
 )
+
+
+_OF_ROWS, _OF_BATCHES = frozenset([ERROR, NONFINITE]), frozenset(["batch", "samples"])
+"""Names that the rows, and the values of batches, use themselves."""
+_NUMPYS = frozenset([torch.float16, torch.float32, torch.float64])
+"""The floating types that NumPy has."""
 
 
 class SampleValues(NamedTuple):
@@ -50,9 +57,9 @@ def split_values(output: object, ids: Sequence[Any], files: FileWriter) -> Sampl
         if name == ID:
             continue
         _check_name(name)
-        value = _on_host(value)
+        value = _on_host(value, name)
         if isinstance(value, bool | int | float):
-            found.means[name] = float(value)
+            found.means[name] = _mean(name, value)
         else:
             found.columns[name] = _column(name, value, ids, files)
     return found
@@ -66,20 +73,40 @@ def is_metric(column: Any) -> bool:
 
 
 def _check_name(name: object) -> None:
-    if not isinstance(name, str) or not name:
+    if not isinstance(name, str) or not name or not is_unicode(name):
         raise ContractError("a result of test() has no name", received=name, fix=_FIX)
-    if name == ERROR or name.startswith(GROUP):
+    if name in _OF_ROWS or name.startswith(GROUP):
         raise ContractError(
             f"test() returns {name!r}, a name that roost uses in its rows", fix="return it under another name"
         )
 
 
-def _on_host(value: Any) -> Any:
+def _mean(name: str, value: float) -> float:
+    if name in _OF_BATCHES:
+        raise ContractError(
+            f"test() returns one number as {name!r}, a name that roost uses for batches",
+            fix="return it under another name",
+        )
+    try:
+        return float(value)
+    except OverflowError:
+        raise ContractError(f"test() returned a {name} that is too large for a number", fix=_FIX) from None
+
+
+def _on_host(value: Any, name: str) -> Any:
     """Returns a tensor as an array, and an array of no dimension as a number."""
     if isinstance(value, Tensor):
+        if value.layout is not torch.strided or value.is_meta or value.is_quantized or value.is_complex():
+            kind = f"{'complex' if value.is_complex() else 'meta' if value.is_meta else value.layout}"
+            raise ContractError(
+                f"test() returned a {name} that a row cannot hold: a tensor of {value.dtype} ({kind})",
+                fix="return dense tensors of real numbers",
+            )
         value = value.detach()
-        value = value.float() if value.dtype is torch.bfloat16 else value  # NumPy has no such type
-        value = value.cpu().numpy()
+        is_numpys = not value.is_floating_point() or value.dtype in _NUMPYS
+        value = (value if is_numpys else value.float()).cpu().numpy()
+    if isinstance(value, np.ndarray | np.generic) and value.dtype.kind == "f" and value.dtype.itemsize > 8:
+        value = value.astype(np.float64)  # Parquet has no longer ones
     if isinstance(value, np.ndarray | np.generic) and not value.ndim and value.dtype.kind in "biuf":
         return value.item()
     return value
@@ -89,7 +116,8 @@ def _column(name: str, value: Any, ids: Sequence[Any], files: FileWriter) -> Any
     count = len(ids)
     if count == 1 and (isinstance(value, str) or is_file_value(value)):
         value = [value]
-    if isinstance(value, str | bytes | Mapping) or not hasattr(value, "__len__"):
+    is_single = not hasattr(value, "__len__") or (isinstance(value, np.ndarray) and not value.ndim)
+    if isinstance(value, str | bytes | Mapping | Set) or is_single:
         raise ContractError(
             f"test() returned a {name} that has no entry for each sample",
             received=type(value).__name__,
@@ -116,7 +144,13 @@ def _entry(name: str, value: Any, id_: Any, files: FileWriter) -> Any:
     """Returns the value of one sample as a row holds it."""
     if is_file_value(value):
         return files.add(id_, name, value)
-    value = _on_host(value)
+    if isinstance(value, Mapping) and set(value) == {"file"}:
+        raise ContractError(
+            f"test() returned a {name} like that of a file",
+            received=dict(value),
+            fix="return a pathlib.Path for a file that is to be kept, or use another key than 'file'",
+        )
+    value = _on_host(value, name)
     if isinstance(value, np.ndarray):
         return files.add(id_, name, value) if value.size > MAX_INLINE_NUMBERS else value.tolist()
     if isinstance(value, tuple):

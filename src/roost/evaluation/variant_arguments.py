@@ -22,12 +22,16 @@ def require_arguments(runner: type[Runner], variants: Mapping[str, Mapping[str, 
         ContractError: It does not; the message names the argument.
     """
     test = runner.evaluate if getattr(runner.test, "is_default", False) else runner.test
-    taken = _taken_arguments(test)
-    if taken is None:
+    try:
+        parameters = list(inspect.signature(test).parameters.values())
+    except (TypeError, ValueError):
         return
+    takes_all = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters)
+    own = [one.name for one in parameters[:2]]
+    taken = [one.name for one in parameters[2:] if one.kind is not inspect.Parameter.VAR_POSITIONAL]
     for variant, arguments in variants.items():
         for name, value in arguments.items():
-            if name not in taken:
+            if name in own or not (takes_all or name in taken):
                 takes = f"it takes {', '.join(taken)}" if taken else "it takes no arguments of variants"
                 raise ContractError(
                     f"the variant {variant} has an argument that {_called(test)} does not take: {takes}",
@@ -36,17 +40,6 @@ def require_arguments(runner: type[Runner], variants: Mapping[str, Mapping[str, 
                     fix=f"{did_you_mean(name, taken)}correct the file of variants, or write "
                     "`def test(self, batch, **variant)` in your Runner",
                 )
-
-
-def _taken_arguments(test: Callable[..., Any]) -> list[str] | None:
-    """Returns the names of the arguments after runner and batch; None: any, or the signature is not known."""
-    try:
-        parameters = list(inspect.signature(test).parameters.values())
-    except (TypeError, ValueError):
-        return None
-    if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters):
-        return None
-    return [one.name for one in parameters[2:] if one.kind is not inspect.Parameter.VAR_POSITIONAL]
 
 
 def _called(test: Callable[..., Any]) -> str:

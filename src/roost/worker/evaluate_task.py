@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import torch
 
+from roost.base.errors import Refused
 from roost.config.step_modes import STEP_MODES
 from roost.evaluation import cell as cells
 from roost.evaluation import (
@@ -169,6 +170,7 @@ class _Evaluation:
         """Computes this rank's share of all cells, and completes the cells whose last batch it computes."""
         variant_arguments.require_arguments(type(self._runner), self._request["variants"])
         found = grid.open_grid(self._folder, self._make_grid)
+        self._require_unchanged(found)
         self._check_stack(found)
         torch.set_num_threads(found.threads)
         progress = GridProgress(self._folder, found, self._share)
@@ -178,6 +180,29 @@ class _Evaluation:
                 self._run_cell(found, one, progress)
         cell_end.finish_evaluation(self._folder)
         progress.end()
+
+    def _require_unchanged(self, found: Grid) -> None:
+        """Refuses to compute the rest of a grid with other code or data than those of its beginning."""
+        code, data = self._digests
+        waiting = [one for one in found.cells if one.state != "finished"]
+        other = {one.dataset for one in waiting if one.identity.data != data.get(one.dataset)}
+        changed = {f"the data of {name}" for name in other}
+        if any(one.identity.code != code for one in waiting):
+            changed.add("the code")
+        if changed:
+            verb = "has" if changed == {"the code"} else "have"
+            raise Refused(
+                f"{' and '.join(sorted(changed))} {verb} changed since the evaluation began",
+                where=self._folder,
+                fix="give the evaluation another --name: what is there is kept",
+            )
+
+    @functools.cached_property
+    def _digests(self) -> tuple[str, dict[str, str]]:
+        """The digests of the code, and of the data of each set by name, as they are now."""
+        settings = self._package.settings
+        data = {name: cells.data_digest(one, settings) for name, one in self._sets.items()}
+        return cells.code_digest(self._package, settings), data
 
     def _check_stack(self, found: Grid) -> None:
         now = self._runner.device.type
@@ -194,9 +219,7 @@ class _Evaluation:
         selectors = [msgspec.convert(one, WeightSelector) for one in self._request["checkpoints"]]
         checkpoints = {one.folder: grid_weights.find_weights(self._package, one) for one in selectors}
         variants: dict[str, dict[str, Any]] = self._request["variants"]
-        settings = self._package.settings
-        code = cells.code_digest(self._package, settings)
-        data = {name: cells.data_digest(one, settings) for name, one in self._sets.items()}
+        code, data = self._digests
         made = grid_cells.make_cells(
             checkpoints, variants, self._sets, template=self._request["template"], code=code, data=data
         )
@@ -224,9 +247,9 @@ class _Evaluation:
     def _run_cell(self, found: Grid, one: GridCell, progress: GridProgress) -> None:
         folder, evaluated = self._folder / one.folder, self._sets[one.dataset]
         arguments = found.variants[one.variant]
+        with cells.locked_folder(self._folder):
+            cells.prepare_cell(folder, self._cell_file(found, one, evaluated))
         if not (folder / evaluations.SUMMARY).is_file():
-            with cells.locked_folder(self._folder):
-                cells.prepare_cell(folder, self._cell_file(found, one, evaluated))
             finished = cells.finished_batches(folder, len(evaluated.sizes))
             progress.begin(one, finished, evaluated)
             CellLoop(

@@ -3,6 +3,7 @@ with what an evaluation of the same name was asked."""
 
 from __future__ import annotations
 
+import json
 import string
 import time
 from collections.abc import Mapping, Sequence
@@ -160,7 +161,10 @@ def read_variants(file: Path | None) -> list[Variant]:
 
 def _check_template(template: str) -> None:
     try:
-        found = [name for _, name, _, _ in string.Formatter().parse(template) if name is not None]
+        fields = [field for field in string.Formatter().parse(template) if field[1] is not None]
+        if any(spec or conversion for _, _, spec, conversion in fields):
+            raise ValueError("a name in braces has nothing behind it")
+        found = [str(name) for _, name, _, _ in fields]
     except ValueError as error:
         raise UsageError(
             str(error), setting="--template", received=template, fix=f"write {TEMPLATE}"
@@ -262,6 +266,8 @@ def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]
             old, new = [one["name"] for one in old or []], [one["name"] for one in new]
             if old == new and before.get(key) != now[key]:
                 old, new = before.get(key), now[key]
+        if json.dumps(old) == json.dumps(new):  # NaN, an argument of a variant, does not equal itself
+            continue
         if key == "variants" and isinstance(old, dict) and old.keys() == new.keys():
             found += [
                 f"the variant {name} {old[name]} → {new[name]}" for name in new if old[name] != new[name]

@@ -41,6 +41,15 @@ MAX_INLINE_NUMBERS = 1024
 _INT64 = 2**63
 
 
+def is_unicode(text: str) -> bool:
+    """Whether a text has an encoding as UTF-8: a lone surrogate, as of a file name that is none, has not."""
+    try:
+        text.isascii() or text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 class ColumnType(NamedTuple):
     """The kind of a column; of an array also the type of its numbers and the shape of one row."""
 
@@ -201,7 +210,7 @@ def _jsonable(value: Any, name: str) -> Any:
     if isinstance(value, np.ndarray):
         value = value.tolist()
     try:
-        return msgspec.to_builtins(value, str_keys=True, enc_hook=_encode_other)
+        return msgspec.to_builtins(value, str_keys=True, order="deterministic", enc_hook=_encode_other)
     except (TypeError, ValueError, RecursionError) as error:
         raise ContractError(
             f"a row cannot hold this value: {error}",

@@ -25,7 +25,7 @@ from roost.package.results.row_columns import ColumnType, RowColumn, encode_json
 Format = Literal["parquet", "jsonl"]
 TYPES_FILE = "columns.json"
 _METADATA = b"roost"
-_NONFINITE = "nonfinite"
+NONFINITE = "nonfinite"
 _LINES_PER_CHUNK = 16_384
 _LINES_PER_WRITE = 4096
 _UNREADABLE = "remove the file if its disk is sound: its batches are evaluated again"
@@ -255,7 +255,7 @@ def _encoded_lines(columns: Mapping[str, RowColumn]) -> Iterator[bytes]:
         if place in nonfinite:
             row = {
                 **{name: None if name in nonfinite[place] else row[name] for name in row},
-                _NONFINITE: nonfinite[place],
+                NONFINITE: nonfinite[place],
             }
         lines.append(encode_json(row))
         if len(lines) == _LINES_PER_WRITE:
@@ -281,7 +281,7 @@ def _from_lines(rows: Sequence[Mapping[str, Any]], name: str, type_: ColumnType)
         numbers = np.array([np.nan if value is None else value for value in values], np.float64)
         if absent is not None:
             for place in np.flatnonzero(absent).tolist():
-                if name in (words := rows[place].get(_NONFINITE, {})):
+                if name in (words := rows[place].get(NONFINITE, {})):
                     numbers[place], absent[place] = float(words[name]), False
         return RowColumn(type_, numbers, absent if absent is not None and absent.any() else None)
     dtype = bool if type_.kind == "bool" else np.int64

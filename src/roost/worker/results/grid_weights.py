@@ -45,7 +45,8 @@ def load_weights(package: PackageFolder, weights: GridCheckpoint, runner: Runner
 
     Raises:
         NotFound: A checkpoint is gone.
-        CheckpointError: A file has changed since the grid was made, or its weights do not fit the Runner.
+        CheckpointError: The weights have changed since the grid was made, or those of a file do not fit the
+            Runner.
     """
     if weights.file is not None:
         _load_file(weights, Path(weights.file), runner)
@@ -70,7 +71,9 @@ def _load_checkpoints(package: PackageFolder, weights: GridCheckpoint, runner: R
         path = checkpoint.checkpoint_folder(package.checkpoints, id)
         try:
             info, found = weight_mean.read_weights(path, average=weights.average)
-        except FileNotFoundError as error:
+        except (NotFound, FileNotFoundError) as error:
+            if path.exists():
+                raise
             raise NotFound(
                 f"checkpoint {id}, which {weights.name} meant when the evaluation began, is gone",
                 where=package.path,
@@ -78,6 +81,12 @@ def _load_checkpoints(package: PackageFolder, weights: GridCheckpoint, runner: R
             ) from error
         module = module or found
         mean.add(info, dict(found["state"]))
+    if _mean_digest(package, weights.ids, weights.average) != weights.sha256:
+        raise CheckpointError(
+            f"the weights of {weights.name} have changed since the evaluation began",
+            where=package.path,
+            fix="give the evaluation another --name: what is there is kept",
+        )
     assert module is not None
     ModuleState(runner).load_state_dict({**module, "state": mean.weights()})
 
