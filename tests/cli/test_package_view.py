@@ -12,10 +12,11 @@ import pytest
 
 from roost.analysis import analysis_folder
 from roost.cli.package_view import format_package
+from roost.display import terminal
 from roost.operations.reading.show import show
 from roost.package.checkpoints import checkpoint
 from roost.package.checkpoints.checkpoint import Manifest
-from roost.package.results import predictions, skipped_steps
+from roost.package.results import evaluations, predictions, skipped_steps
 from roost.package.results.predictions import PredictionMeta
 from roost.package.results.skipped_steps import SkippedStep
 from tests.messages import Messages
@@ -262,6 +263,28 @@ def test_predictions_have_a_line_each(tmp_path: Path) -> None:
     (place / predictions.META_FILE).write_bytes(msgspec.json.encode(meta))
     (line,) = [line.split() for line in text(made.path).splitlines() if "otos" in line]
     assert line[:5] == ["4", "ph\\x1b[2Jotos", "1", "slow", "3"] and line[-2:] == ["x", "y"]
+
+
+def test_evaluations_have_a_line_each(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs")
+    assert "\nevaluations\n" not in text(made.path)
+    for name, states in (("beam", ["finished", "finished"]), ("cut", ["finished", "waiting"])):
+        place = made.path / evaluations.NAME / name
+        place.mkdir(parents=True)
+        cell = {"folder": "x", "variant": "v", "checkpoint": "best", "dataset": "test"}
+        (place / evaluations.CELLS).write_bytes(msgspec.json.encode([{**cell, "state": s} for s in states]))
+    (made.path / evaluations.NAME / "beam" / evaluations.REPORT).touch()
+    (made.path / evaluations.NAME / "no-grid").mkdir()
+    said = [line.split() for line in text(made.path).partition("\nevaluations\n")[2].splitlines()[:4]]
+    assert (
+        said[:3]
+        == [
+            ["NAME", "CELLS", "REPORT"],
+            ["beam", "2/2", terminal.format_path(made.path / "evaluations/beam/report.html")],
+            ["cut", "1/2", terminal.format_path(made.path / "evaluations/cut")],
+        ]
+        and not said[3]
+    )
 
 
 def test_of_many_metrics_a_checkpoint_shows_those_that_decide(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from roost.evaluation import cell_copies, grid, variant_arguments
 from roost.evaluation.evaluated_set import EvaluatedSet
 from roost.evaluation.file_writer import FileWriter
 from roost.evaluation.sample_values import split_values
-from roost.package import live_progress
+from roost.package import live_progress, sessions
 from roost.package.package import PackageFolder
 from roost.package.results import evaluations
 from roost.package.session_folder import SessionFolder
@@ -141,6 +141,7 @@ def test_a_finished_cell_is_found_again(digits: PackageFolder) -> None:
     folder = requested(digits, "again", checkpoints="last", datasets=["noisy"])
     printed = run_session(digits, folder)
     assert "1 of 1 cells are found again in first" in printed
+    assert f"report: {folder.path}/report.html" in printed
     found = grid.read_grid(folder.path)
     assert found is not None
     source = str(found.cells[0].found_in)
@@ -314,6 +315,20 @@ def test_another_request_of_the_same_name_is_refused(
     assert requested(digits, "asked", datasets=["clean"]).path.name == "asked"
     unnamed = requested(digits, None, datasets=["noisy"], checkpoints="last")
     assert requested(digits, None, datasets=["noisy"], checkpoints="last").path == unnamed.path
+
+
+def test_a_corrected_command_may_have_the_name_of_one_that_failed(digits: PackageFolder) -> None:
+    """An evaluation that ended before its grid was decided has nothing that another request could spoil."""
+    folder = requested(digits, "typo", datasets=["claen"])
+    with pytest.raises(Refused):
+        requested(digits, "typo", datasets=["clean"])  # it may be queued: no session has failed
+    number = folder.new_session({"kind": "evaluate", "device": "cpu"})
+    sessions.UnsupervisedRecord(folder.session_files / f"{number}.json", number).end("failed", "error")
+    assert requested(digits, "typo", datasets=["clean"]).path == folder.path
+    assert evaluations.EvaluationFolder(folder.path).request["datasets"] == ["clean"]
+    (folder.path / evaluations.CELLS).write_text("[]")
+    with pytest.raises(Refused):
+        requested(digits, "typo", datasets=["noisy"])
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,15 @@ def test_fields_are_those_of_a_loader(cell: Path) -> None:
     assert caught.value.setting == "fields" and "logits" in str(caught.value)
 
 
+def test_a_set_has_the_short_name_of_the_command_line(tmp_path: Path) -> None:
+    folder = make_evaluation(tmp_path)
+    chosen = {"variant": "beam", "checkpoint": "best"}
+    short = roost.EvaluationData(folder, dataset="clean", **chosen)
+    assert short.ids == roost.EvaluationData(folder, dataset="test/clean", **chosen).ids
+    with pytest.raises(NotFound, match="'dataset': 'train'"):
+        roost.EvaluationData(folder, dataset="train", **chosen)
+
+
 def test_a_cell_of_an_evaluation(tmp_path: Path) -> None:
     root = make_evaluation(tmp_path / "run")
     data = roost.EvaluationData(root, variant="beam", checkpoint="best", fields=["sound", "attention"])

@@ -17,6 +17,7 @@ from roost.operations.reading.determinism_summary import DeterminismSummary
 from roost.operations.reading.show import (
     AnalysisDetails,
     CheckpointDetails,
+    EvaluationDetails,
     PackageDetails,
     PredictionDetails,
     SessionDetails,
@@ -42,6 +43,7 @@ def format_package(shown: PackageDetails, *, is_all: bool = False) -> Iterator[s
     yield from _section("checkpoints", _checkpoints(shown.checkpoints, _monitored_metrics(shown.settings)))
     yield from _section("analyses", _analyses(shown.analyses))
     yield from _section("predictions", _predictions(shown.predictions))
+    yield from _section("evaluations", _evaluations(shown.evaluations))
     metrics = [[name, f"{value:.6g}"] for name, value in shown.metrics.items()]
     yield from _section("metrics", table.format_table(["NAME", "NEWEST"], metrics)[1:])
     yield from _section("media", _media(shown))
@@ -334,6 +336,18 @@ def _predictions(predictions: Sequence[PredictionDetails]) -> list[str]:
         for one in predictions
     ]
     return table.format_table(["", "DATA", "CHECKPOINT", "SAMPLES", "TIME", "VALUES"], rows)
+
+
+def _evaluations(evaluations: Sequence[EvaluationDetails]) -> list[str]:
+    rows = [
+        [
+            terminal.escape_text(one.name),
+            f"{one.finished}/{one.cells}",
+            terminal.format_path(Path(one.report or one.folder)),
+        ]
+        for one in evaluations
+    ]
+    return table.format_table(["NAME", "CELLS", "REPORT"], rows)
 
 
 def _hidden_words(shown: PackageDetails) -> str:

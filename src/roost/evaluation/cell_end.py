@@ -87,6 +87,7 @@ def finish_evaluation(folder: Path) -> bool:
             durable.sweep(above)
         if not (folder / report_files.HTML).is_file():  # written last
             report_files.write_reports(folder)
+            print(f"report: {folder / report_files.HTML}", flush=True)
         return True
 
 

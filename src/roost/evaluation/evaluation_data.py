@@ -11,9 +11,12 @@ import torch
 
 from roost.base.errors import ContractError, NotFound
 from roost.base.text.suggestions import did_you_mean
+from roost.base.text.word_list import join_names
 from roost.package.results import evaluations
 from roost.package.results.evaluations import CELL, EvaluationFolder
 from roost.package.results.row_columns import ERROR, GROUP, ID, RowColumn
+
+_MAX_NAMED = 8
 
 
 class EvaluationData:
@@ -34,7 +37,7 @@ class EvaluationData:
             names a dict. None: all results, as a dict.
         variant: Of an evaluation with several cells: the variant.
         checkpoint: The checkpoint, as it was selected.
-        dataset: The set.
+        dataset: The set: ``test/clean``, or ``clean`` for it.
 
     Raises:
         NotFound: There is no such cell, or it is not finished.
@@ -118,7 +121,7 @@ class _Values:
         return torch.from_numpy(np.load(path)) if path.suffix == ".npy" else str(path)
 
 
-def _find_cell(folder: Path, chosen: Mapping[str, str]) -> Path:
+def _find_cell(folder: Path, asked: Mapping[str, str]) -> Path:
     if (folder / CELL).is_file():
         return folder
     cells = EvaluationFolder(folder).cells()
@@ -128,11 +131,14 @@ def _find_cell(folder: Path, chosen: Mapping[str, str]) -> Path:
             received=str(folder),
             fix="name a folder <package>/evaluations/<name>, or one of a cell in it",
         )
+    chosen = dict(asked)
+    if "dataset" in chosen and all(one.dataset != chosen["dataset"] for one in cells):
+        chosen["dataset"] = f"test/{chosen['dataset']}"  # as in --datasets
     found = [one for one in cells if all(getattr(one, key) == value for key, value in chosen.items())]
-    labels = "; ".join(one.label for one in (found or cells)[:8])
+    labels = join_names([one.label for one in found or cells], _MAX_NAMED)
     if not found:
         raise NotFound(
-            f"the evaluation has no such cell; it has: {labels}", received=dict(chosen), where=folder
+            f"the evaluation has no such cell; it has: {labels}", received=dict(asked), where=folder
         )
     if len(found) > 1:
         raise ContractError(

@@ -90,6 +90,32 @@ def test_evaluations_are_compared_cell_by_cell(tmp_path: Path) -> None:
     assert found.cells[0].metrics[0].difference == pytest.approx(-0.1)
 
 
+def with_set_metric(folder: Path, value: float) -> Path:
+    file = folder / "summary.json"
+    found = json.loads(file.read_text())
+    found["metrics"]["corpus_wer"] = {"from": "set", "better": "min", "count": 2, "mean": value, "nan": 0}
+    file.write_text(json.dumps(found))
+    return folder
+
+
+def test_metrics_of_whole_sets_are_compared_without_an_interval(tmp_path: Path) -> None:
+    a = with_set_metric(cell(tmp_path / "a", rows({1: 0.5, 2: 0.1})), 0.4)
+    b = with_set_metric(cell(tmp_path / "b", rows({1: 0.5, 3: 0.2})), 0.1)
+    (one,) = compare_evaluations(a, b).cells[0].set_metrics
+    assert (one.name, one.better, one.difference) == ("corpus_wer", "min", pytest.approx(0.3))
+    said = run(a, b).output
+    assert "corpus_wer  0.4" in said and "+0.3" in said and "of all samples of each side: corpus_wer" in said
+    said = run(a, b, "-m", "corpus_wer").output
+    assert "corpus_wer" in said and "wer by speaker" not in said
+    assert not compare_evaluations(a, cell(tmp_path / "c", rows({1: 0.5}))).cells[0].set_metrics
+
+
+def test_groups_of_equal_samples_are_shown_on_request(tmp_path: Path) -> None:
+    a, b = (cell(tmp_path / name, rows({1: 0.5, 2: 0.1})) for name in "ab")
+    assert "no difference" in run(a, b).output and "by speaker" not in run(a, b).output
+    assert "wer by speaker" in run(a, b, "--all").output
+
+
 def test_what_cannot_be_compared_is_one_clear_error(tmp_path: Path) -> None:
     a, b = cell(tmp_path / "a", rows({1: 0.5})), cell(tmp_path / "b", rows({2: 0.5}))
     with pytest.raises(UsageError, match="no sample in common"):

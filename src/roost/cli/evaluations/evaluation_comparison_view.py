@@ -14,6 +14,7 @@ from roost.operations.comparing.evaluation_comparison import (
     EvaluationComparison,
     PairedCell,
     PairedMetric,
+    SetDifference,
 )
 
 _MAX_IDS = 5
@@ -103,8 +104,12 @@ def _metrics(cell: PairedCell) -> _Section:
         for one in cell.metrics
         if one.not_compared
     ]
+    if cell.set_metrics and (cell.only_a or cell.only_b):
+        named = join_names([one.name for one in cell.set_metrics], _MAX_IDS)
+        lines.append(f"of all samples of each side: {named}")
     header = ["metric", "A", "B", "A - B", "95 % interval", "A better", "A worse", "equal", "result"]
-    return _Section(title, lines, header, [_metric_row(one) for one in cell.metrics])
+    rows = [*map(_metric_row, cell.metrics), *map(_set_row, cell.set_metrics)]
+    return _Section(title, lines, header, rows)
 
 
 def _metric_row(one: PairedMetric) -> list[str]:
@@ -117,11 +122,16 @@ def _metric_row(one: PairedMetric) -> list[str]:
     ]  # fmt: skip
 
 
+def _set_row(one: SetDifference) -> list[str]:
+    numbers = [terminal.format_number(value) for value in (one.value_a, one.value_b)]
+    return [one.name, *numbers, _difference(one.difference), "", "", "", "", "no interval"]
+
+
 def _details(cell: PairedCell, *, is_all: bool) -> Iterator[_Section]:
-    """Yields the samples and groups of metrics: of all, or of the first one of which it is known which values
-    are better."""
+    """Yields the samples and groups of metrics: of all, or of the first one whose samples differ, if possible
+    one of which it is known which values are better."""
     known = [one for one in cell.metrics if one.better is not None] or cell.metrics
-    for one in known if is_all else known[:1]:
+    for one in known if is_all else [one for one in known if one.smaller or one.larger][:1]:
         if one.worse:
             yield _samples(one, is_all=is_all)
         for group, found in one.groups.items():

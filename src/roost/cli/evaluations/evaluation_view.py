@@ -9,6 +9,7 @@ import click
 
 from roost.display import terminal
 from roost.display.table import fit_table
+from roost.package.results import evaluations
 from roost.package.results.evaluations import EvaluationCell, EvaluationFolder
 
 _MAX_METRICS = 6
@@ -35,7 +36,8 @@ def print_evaluation(folder: Path, *, as_json: bool) -> None:
         click.echo(line)
     if len(names) > len(shown):
         terminal.print_status(f"{len(names) - len(shown)} more metrics are in the summaries")
-    terminal.print_status(terminal.format_path(folder))
+    report = folder / evaluations.REPORT
+    terminal.print_status(terminal.format_path(report if report.is_file() else folder))
 
 
 def _mean(summary: dict[str, Any], name: str) -> str:

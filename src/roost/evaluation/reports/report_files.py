@@ -7,9 +7,10 @@ from pathlib import Path
 from roost.base import durable
 from roost.base.errors import Refused
 from roost.evaluation.reports import report_content, report_html, report_markdown
+from roost.package.results import evaluations
 from roost.package.results.evaluations import EvaluationFolder
 
-MARKDOWN, HTML = "report.md", "report.html"
+MARKDOWN, HTML = "report.md", evaluations.REPORT
 
 
 def write_reports(folder: Path) -> list[Path]:

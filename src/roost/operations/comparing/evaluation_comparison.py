@@ -107,6 +107,17 @@ class PairedMetric(msgspec.Struct, frozen=True, kw_only=True):
         return "A better" if (self.difference < 0) == (self.better == "min") else "B better"
 
 
+class SetDifference(msgspec.Struct, frozen=True, kw_only=True):
+    """A metric of a whole set, or of its batches: no samples to pair, so no interval."""
+
+    name: str
+    better: Direction | None
+    value_a: float | None
+    """The value of A, over all samples of A, also those that B does not have."""
+    value_b: float | None
+    difference: float | None
+
+
 class PairedCell(msgspec.Struct, frozen=True, kw_only=True):
     """A cell of A and one of B on the same set."""
 
@@ -123,6 +134,8 @@ class PairedCell(msgspec.Struct, frozen=True, kw_only=True):
     """The first ids that only A has."""
     ids_only_b: list[Any]
     metrics: list[PairedMetric]
+    set_metrics: list[SetDifference]
+    """The metrics of whole sets that both sides have."""
     metrics_only_a: list[str]
     metrics_only_b: list[str]
 
@@ -149,7 +162,7 @@ def compare_evaluations(
     Args:
         a: A package, an evaluation or a cell, see `find_cells`.
         b: Another one.
-        metrics: Only these; empty: all that both sides have for single samples.
+        metrics: Only these; empty: all that both sides have.
         num_samples: How many samples are listed where A is worse.
 
     Raises:
@@ -217,14 +230,16 @@ def _compare_cells(
     types_a, types_b = evaluations.column_types(a.path), evaluations.column_types(b.path)
     metrics_a, metrics_b = evaluations.metric_names(types_a), evaluations.metric_names(types_b)
     both = [name for name in metrics_a if name in metrics_b]
+    of_sets = _set_differences(a, b)
+    all_names = [*both, *(one.name for one in of_sets)]
     for name in names:
-        if name not in both:
-            known = join_names(both, _MAX_NAMED) if both else "none"
+        if name not in all_names:
+            known = join_names(all_names, _MAX_NAMED) if all_names else "none"
             raise NotFound(
-                f"not both evaluations have this metric for single samples; both have: {known}",
+                f"not both evaluations have this metric; both have: {known}",
                 setting="-m",
                 received=name,
-                fix=f"{did_you_mean(name, both)}name one of these",
+                fix=f"{did_you_mean(name, all_names)}name one of these",
             )
     chosen = [name for name in both if not names or name in names]
     groups = [name for name in types_a if name.startswith(GROUP)]
@@ -250,9 +265,28 @@ def _compare_cells(
         ids_only_a=rows_a.columns[ID].take(only_a[:MAX_IDS]).items(),
         ids_only_b=rows_b.columns[ID].take(only_b[:MAX_IDS]).items(),
         metrics=[pairing.metric(name) for name in chosen],
+        set_metrics=[one for one in of_sets if not names or one.name in names],
         metrics_only_a=[name for name in metrics_a if name not in metrics_b],
         metrics_only_b=[name for name in metrics_b if name not in metrics_a],
     )
+
+
+def _set_differences(a: EvaluationCell, b: EvaluationCell) -> list[SetDifference]:
+    """Returns the metrics of both summaries that are no means of samples."""
+    left, right = ((cell.summary or {}).get("metrics", {}) for cell in (a, b))
+    found = []
+    for name, one in left.items():
+        other = right.get(name)
+        if other is None or "samples" in (one.get("from"), other.get("from")):
+            continue
+        value_a, value_b = one.get("mean"), other.get("mean")
+        is_complete = value_a is not None and value_b is not None
+        better = next((side["better"] for side in (one, other) if side.get("better") in ("min", "max")), None)
+        difference = value_a - value_b if is_complete else None
+        found.append(
+            SetDifference(name=name, better=better, value_a=value_a, value_b=value_b, difference=difference)
+        )
+    return found
 
 
 def _common(left: Rows, right: Rows) -> tuple[Array, Array]:

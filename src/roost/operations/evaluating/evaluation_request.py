@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from roost.analysis import preconditions
+from roost.base import durable
 from roost.base.errors import ConfigError, Refused, UsageError
 from roost.base.text.suggestions import did_you_mean
 from roost.config import variants
@@ -190,7 +191,7 @@ def find_folder(checked: CheckedRequest, name: str | None) -> SessionFolder | No
         name: The name of the evaluation; None: see `EvaluateRequest.name`.
 
     Raises:
-        Refused: The evaluation of this name was asked something else.
+        Refused: The evaluation of this name was asked something else, and has decided its grid.
         UsageError: The name cannot be that of a folder.
     """
     root = checked.package.path / str(TASK_KINDS[TaskKind.EVALUATE].folder)
@@ -244,7 +245,12 @@ def _existing(checked: CheckedRequest, folder: Path) -> SessionFolder:
     body = sessions.load_json(folder / evaluations.REQUEST)
     if body is None:
         raise Refused("is no evaluation", setting="--name", received=folder.name, where=folder)
-    if different := _differences(body, checked.body):
+    found = SessionFolder(folder, checked.package.path)
+    different = _differences(body, checked.body)
+    if different and _has_failed_before_its_grid(found):
+        durable.write(folder / evaluations.REQUEST, sessions.to_json({**body, **checked.body}))
+        return found
+    if different:
         shown = different[:_MAX_DIFFERENCES]
         more = [f"… {len(different)} in all"] if len(different) > len(shown) else []
         raise Refused(
@@ -254,7 +260,13 @@ def _existing(checked: CheckedRequest, folder: Path) -> SessionFolder:
             where=folder,
             fix="give another --name, or ask the same to go on",
         )
-    return SessionFolder(folder, checked.package.path)
+    return found
+
+
+def _has_failed_before_its_grid(folder: SessionFolder) -> bool:
+    """Whether nothing was decided or computed, as with a set that does not exist: the corrected command may
+    have the same name."""
+    return not (folder.path / evaluations.CELLS).exists() and folder.state == "failed"
 
 
 def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

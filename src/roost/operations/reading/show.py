@@ -25,7 +25,7 @@ from roost.package import lineage
 from roost.package.checkpoints import checkpoint
 from roost.package.dlnest import original_folder
 from roost.package.dlnest.original_package import OriginalPackage
-from roost.package.kinds import PackageKind
+from roost.package.kinds import TASK_KINDS, PackageKind, TaskKind
 from roost.package.lineage import ForkParent
 from roost.package.package import PackageFolder
 from roost.package.results import (
@@ -128,6 +128,19 @@ class PredictionDetails:
 
 
 @dataclass(frozen=True)
+class EvaluationDetails:
+    """An evaluation of the package whose grid is decided."""
+
+    name: str
+    cells: int
+    finished: int
+    """The number of finished cells."""
+    folder: str
+    report: str | None
+    """The report as a page; None before the last cell is finished."""
+
+
+@dataclass(frozen=True)
 class BlackBoxDetails:
     """The step that failed last, which `roost debug` replays."""
 
@@ -180,6 +193,7 @@ class PackageDetails:
     """Damaged checkpoints, which the run has renamed."""
     analyses: list[AnalysisDetails]
     predictions: list[PredictionDetails]
+    evaluations: list[EvaluationDetails]
     inexact: list[str]
     left_out: list[dict[str, Any]]
     links: dict[str, str]
@@ -236,6 +250,7 @@ def show(package: Path | str) -> PackageDetails:
         set_aside=sorted(path.name for path in opened.checkpoints.glob("*.corrupt*")),
         analyses=[_analysis(opened, one) for one in package_schema.analyses(opened.path)],
         predictions=[_prediction(opened, *one) for one in predictions.read_all(opened)],
+        evaluations=_evaluations(opened.path),
         inexact=inexact_reasons(opened, found),
         left_out=manifest.get("left_out", []),
         links=manifest.get("links", {}),
@@ -363,6 +378,25 @@ def _prediction(package: PackageFolder, number: int, meta: PredictionMeta) -> Pr
         time=meta.created,
         folder=package_schema.printable(str(package.path / predictions.NAME / str(number))),
     )
+
+
+def _evaluations(package: Path) -> list[EvaluationDetails]:
+    if not (package / str(TASK_KINDS[TaskKind.EVALUATE].folder)).is_dir():
+        return []
+    from roost.package.results import evaluations  # with NumPy, which other packages need not wait for
+
+    found = []
+    for folder in evaluations.read_all(package):
+        cells, report = folder.cells(), folder.path / evaluations.REPORT
+        one = EvaluationDetails(
+            name=package_schema.printable(folder.name),
+            cells=len(cells),
+            finished=sum(cell.state == "finished" for cell in cells),
+            folder=package_schema.printable(str(folder.path)),
+            report=package_schema.printable(str(report)) if report.is_file() else None,
+        )
+        found.append(one)
+    return found
 
 
 def _checkpoint_of_analysis(result: dict[str, Any], requested: int | None) -> int | None:

@@ -48,6 +48,7 @@ from roost.package.results.row_files import TYPES_FILE, Format, PartMeta, RowFil
 
 NAME = "evaluations"
 CELL, CELLS, REQUEST, SUMMARY = "cell.json", "cells.json", "request.json", "summary.json"
+REPORT = "report.html"
 FOLLOWS_TRAINING = "follows_training"
 """The key of request.json: the training of the package evaluates when it has finished."""
 PARTS, FILES, BATCHES, INPUTS = "parts", "files", "batches.jsonl", "inputs.json"
