@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 
+import roost
 from roost.base.errors import (
     CheckpointError,
     ConfigError,
@@ -25,7 +26,7 @@ from roost.base.errors import (
     UsageError,
 )
 from roost.evaluation import cell as cells
-from roost.evaluation import cell_run, grid
+from roost.evaluation import cell_copies, grid, variant_arguments
 from roost.evaluation.evaluated_set import EvaluatedSet
 from roost.evaluation.file_writer import FileWriter
 from roost.evaluation.sample_values import split_values
@@ -163,7 +164,7 @@ def test_equal_cells_are_computed_once(digits: PackageFolder) -> None:
     )
     found = grid.read_grid(folder)
     assert found is not None
-    assert [cell.same_as for cell in found.cells] == [None, found.cells[0].key]
+    assert [cell.same_as for cell in found.cells] == [None, found.cells[0].folder]
     one, other = (evaluations.read_rows(folder / cell.folder, ["loss"]) for cell in found.cells)
     assert np.array_equal(one.columns["loss"].values, other.columns["loss"].values)
 
@@ -210,7 +211,7 @@ def test_a_failing_batch_is_skipped_or_raises(digits: PackageFolder, tmp_path: P
     found = grid.read_grid(done)
     assert found is not None and found.cells[0].skipped == len(skipped)
     assert one.summary is not None and one.summary["num_skipped"] == len(skipped)
-    assert grid.finished_cells(package.path, without=folder.path) == {}  # for others, it is none
+    assert cell_copies.finished_cells(package.path, without=folder.path) == {}  # for others, it is none
 
 
 def test_a_metric_of_worst_cases_that_does_not_exist(
@@ -513,11 +514,12 @@ def test_the_request_with_nan_goes_on(digits: PackageFolder, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("name", ["self", "batch"])
 def test_the_batch_is_no_argument_of_a_variant(name: str) -> None:
-    def test(self: Any, batch: Any, **variant: Any) -> None: ...
+    class Tested(roost.Runner):
+        def test(self, batch: Any, **variant: Any) -> Any: ...
 
-    cell_run.require_arguments(test, "a", {"beam": 1})
+    variant_arguments.require_arguments(Tested, {"a": {"beam": 1}})
     with pytest.raises(ContractError) as caught:
-        cell_run.require_arguments(test, "a", {name: 1})
+        variant_arguments.require_arguments(Tested, {"a": {name: 1}})
     assert caught.value.setting == name
 
 

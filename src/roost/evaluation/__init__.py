@@ -12,7 +12,10 @@ In reading order:
 - bootstrap: intervals of a mean
 - summary: the summary of a cell
 - set_metrics: metrics of a whole set, from all rows
-- grid: all cells of an evaluation, and the finished ones of others
+- grid: all cells of an evaluation, with their states
+- variant_arguments: the check of the arguments of variants
+- grid_cells: the cells of a new grid
+- cell_copies: copies of finished cells
 - reports: its report, as Markdown and as a page
 - evaluation_data: the rows of a cell as a set
 """

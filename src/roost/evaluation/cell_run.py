@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from roost.base.errors import ContractError, RoostError
+from roost.base.errors import RoostError
 from roost.evaluation.evaluated_set import EvaluatedSet
 from roost.evaluation.file_writer import FileWriter
 from roost.evaluation.sample_values import SampleValues, split_values
@@ -292,36 +292,3 @@ def _joined(pieces: Sequence[tuple[int, Mapping[str, Any]]]) -> dict[str, Any]:
         )
         found[name] = list(itertools.chain.from_iterable(present))
     return found
-
-
-def require_arguments(test: Callable[..., Any], variant: str, arguments: Mapping[str, Any]) -> None:
-    """Checks that `Runner.test` takes the arguments of a variant.
-
-    Raises:
-        ContractError: It does not; the message names the argument.
-    """
-    import inspect
-
-    from roost.base.text.suggestions import did_you_mean
-
-    try:
-        parameters = list(inspect.signature(test).parameters.values())
-    except (TypeError, ValueError):
-        return
-    takes_all = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters)
-    own = [one.name for one in parameters[:2]]
-    taken = [one.name for one in parameters[2:] if one.kind is not inspect.Parameter.VAR_POSITIONAL]
-    for name, value in arguments.items():
-        if name in own or not (takes_all or name in taken):
-            takes = f"it takes {', '.join(taken)}" if taken else "it takes no arguments of variants"
-            raise ContractError(
-                f"the variant {variant} has an argument that {_called(test)} does not take: {takes}",
-                setting=name,
-                received=value,
-                fix=f"{did_you_mean(name, taken)}correct the file of variants, or write "
-                "`def test(self, batch, **variant)` in your Runner",
-            )
-
-
-def _called(test: Callable[..., Any]) -> str:
-    return f"{getattr(test, '__qualname__', 'test')}()"

@@ -16,7 +16,7 @@ import numpy as np
 from roost.base.errors import ContractError, NotFound
 from roost.base.text.suggestions import did_you_mean
 from roost.config.settings import Settings, Where
-from roost.package.results.row_columns import is_unicode
+from roost.package.results.row_columns import NO_LABEL, is_unicode
 from roost.project import data_loaders
 from roost.project.batch_plans import describe_set, no_location
 from roost.project.contract import Data
@@ -25,8 +25,6 @@ from roost.train.data.loader import Loader
 from roost.train.data.plans.batch_plan import Draw
 
 Id = int | float | str
-NO_LABEL = "(none)"
-"""The label of samples that have none in a group."""
 _MAX_NAMED = 5
 
 

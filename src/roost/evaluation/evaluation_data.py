@@ -61,7 +61,7 @@ class EvaluationData:
             Path(folder), {key: value for key, value in chosen.items() if value is not None}
         )
         types = evaluations.column_types(self._cell)
-        results = [name for name in types if name not in (ID, ERROR) and not name.startswith(GROUP)]
+        results = evaluations.result_names(types)
         names = (
             results if fields is None else list(fields.values() if isinstance(fields, Mapping) else fields)
         )
@@ -76,9 +76,8 @@ class EvaluationData:
                 )
         groups = [name for name in types if name.startswith(GROUP)]
         read = evaluations.read_rows(self._cell, [ID, ERROR, *names, *groups])
-        skipped = read.columns[ERROR].items() if ERROR in read.columns else [None] * len(read)
-        places = np.array([place for place, error in enumerate(skipped) if error is None], np.int64)
-        columns = {name: column.take(places) for name, column in read.columns.items()}
+        evaluated = read.evaluated
+        columns = {name: column.take(evaluated) for name, column in read.columns.items()}
         self.ids: list[Any] = columns[ID].items()
         """The ids of the samples."""
         self.groups = {name.removeprefix(GROUP): columns[name].items() for name in groups}

@@ -6,8 +6,7 @@ it is: the checkpoints that ``best`` and ``last`` meant at the beginning remain 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,25 +19,23 @@ from roost.evaluation.cell import CellIdentity
 from roost.package.results import evaluations
 
 State = Literal["waiting", "running", "finished"]
-DEFAULT_TEMPLATE = "{variant}/{checkpoint}/{dataset}"
 
 
 class GridCell(msgspec.Struct, frozen=True, kw_only=True):
     """A cell of the grid."""
 
-    key: str
-    """Its folder below that of the evaluation, from the template."""
     variant: str
     checkpoint: str
     """The selector as it was typed."""
     dataset: str
     folder: str
+    """Its folder below that of the evaluation, from the template; it identifies the cell in its grid."""
     identity: CellIdentity
     samples: int
     batches: int
     state: State = "waiting"
     same_as: str | None = None
-    """The key of an earlier cell that computes the same: this one is copied from it."""
+    """The folder of an earlier cell that computes the same: this one is copied from it."""
     found_in: str | None = None
     """The folder, below the package, from which a finished cell was copied."""
     skipped: int = 0
@@ -125,75 +122,15 @@ def open_grid(folder: Path, make: Callable[[], Grid]) -> Grid:
 
 
 def change_cells(folder: Path, changes: Mapping[str, Mapping[str, Any]]) -> Grid:
-    """Changes fields of cells by their keys, and returns the grid."""
+    """Changes fields of cells by their folders, and returns the grid."""
     with cells.locked_folder(folder):
         grid = read_grid(folder)
         assert grid is not None
         changed = [
-            msgspec.structs.replace(one, **changes[one.key]) if one.key in changes else one
+            msgspec.structs.replace(one, **changes[one.folder]) if one.folder in changes else one
             for one in grid.cells
         ]
         if changed != grid.cells:
             grid = msgspec.structs.replace(grid, cells=changed)
             write_grid(folder, grid)
         return grid
-
-
-def cell_folder(template: str, *, variant: str, checkpoint: str, dataset: str) -> str:
-    """Returns the folder of a cell below that of its evaluation; ``/`` in the name of a set becomes ``%``."""
-    return template.format(variant=variant, checkpoint=checkpoint, dataset=dataset.replace("/", "%"))
-
-
-def with_twins(grid_cells: Sequence[GridCell]) -> list[GridCell]:
-    """Returns the cells, with the later ones of those that compute the same marked."""
-    first: dict[CellIdentity, str] = {}
-    found = []
-    for one in grid_cells:
-        same = first.setdefault(one.identity, one.key)
-        found.append(one if same == one.key else msgspec.structs.replace(one, same_as=same))
-    return found
-
-
-# ---- finished cells of the package ----------------------------------------------------------------------
-
-
-def finished_cells(package: Path, *, without: Path) -> dict[CellIdentity, Path]:
-    """Returns the finished cells of all other evaluations of a package, by what they compute. One with
-    skipped samples is not among them: what failed there may succeed, and an error may be asked for here."""
-    found: dict[CellIdentity, Path] = {}
-    for evaluation in evaluations.read_all(package):
-        if evaluation.path == without:
-            continue
-        for one in evaluation.cells():
-            with suppress(RoostError):
-                known = cells.read_cell(one.path)
-                summary = one.summary
-                if known is not None and summary is not None and not summary.get("num_skipped"):
-                    found.setdefault(known.identity, one.path)
-    return found
-
-
-def copy_cell(source: Path, final: Path) -> None:
-    """Copies a finished cell, its files as reflinks where the file system has them.
-
-    Raises:
-        OSError: It cannot be written.
-    """
-    durable.make_folders(final.parent)
-    if (final / evaluations.SUMMARY).is_file():
-        return
-    durable.discard(final)  # one that was begun
-    staging = durable.make_staging_folder(final)
-    for path in sorted(source.rglob("*")):
-        target = staging / path.relative_to(source)
-        if path.is_dir():
-            durable.make_folder(target, exist_ok=True)
-        elif path.is_file() and not durable.is_staging(path.name):
-            _copy_file(path, target)
-    durable.commit_folder(staging, final)
-
-
-def _copy_file(source: Path, target: Path) -> None:
-    with source.open("rb") as opened, durable.NewFile(target) as made:
-        while data := opened.read(1 << 20):
-            made.write(data)

@@ -22,7 +22,7 @@ from roost.base.text.suggestions import did_you_mean
 from roost.evaluation.summary import SetValues
 from roost.package.results import evaluations
 from roost.package.results.evaluations import Rows
-from roost.package.results.row_columns import ERROR, GROUP, ID, RowColumn
+from roost.package.results.row_columns import ERROR, ID, RowColumn
 from roost.train.evaluation import split_evaluation
 from roost.train.step import seeding
 
@@ -127,8 +127,7 @@ def compute_set_values(cell: Path, runner: Any, split: str, *, seed: int) -> Set
     summarizes = method is not None and not getattr(method, "is_default", False)
     if not metrics and not summarizes:
         return SetValues({}, hidden)
-    known = [name for name in types if name not in (ID, ERROR) and not name.startswith(GROUP)]
-    check_inputs(metrics, known)
+    check_inputs(metrics, evaluations.result_names(types))
     needed = None if summarizes else [ID, ERROR, *{name for one in metrics for name in one.inputs}]
     values = _column_values(evaluations.read_rows(cell, needed))
     found: dict[str, float] = {}
@@ -166,13 +165,9 @@ def check_inputs(metrics: Sequence[SetMetric], known: Sequence[str]) -> None:
 def _column_values(rows: Rows) -> dict[str, Any]:
     """Returns the values of the samples that were not skipped, in the set's order: numbers and arrays as
     tensors, all else as lists."""
-    skipped = rows.columns[ERROR].items() if ERROR in rows.columns else [None] * len(rows)
-    places = np.array([place for place, error in enumerate(skipped) if error is None], np.int64)
-    return {
-        name: _value(column.take(places))
-        for name, column in rows.columns.items()
-        if name not in (ID, ERROR) and not name.startswith(GROUP)
-    }
+    evaluated = rows.evaluated
+    names = evaluations.result_names({name: column.type for name, column in rows.columns.items()})
+    return {name: _value(rows.columns[name].take(evaluated)) for name in names}
 
 
 def _value(column: RowColumn) -> Tensor | list[Any]:

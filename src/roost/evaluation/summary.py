@@ -21,11 +21,9 @@ from roost.base.text.suggestions import did_you_mean
 from roost.evaluation import bootstrap
 from roost.package.results import evaluations
 from roost.package.results.evaluations import SUMMARY, Rows
-from roost.package.results.row_columns import ERROR, GROUP, ID, RowColumn
+from roost.package.results.row_columns import ERROR, GROUP, ID, NO_LABEL, RowColumn
 
 FORMAT = 1
-NO_LABEL = "(none)"
-"""The label of a sample that has none."""
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 DEFAULT_CASES = 10
 _BINS = 40

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from roost.base.errors import ContractError
-from roost.worker.results.prediction_writer import MAX_INLINE_NUMBERS, PredictionWriter
+from roost.worker.results.prediction_writer import MAX_LINE_NUMBERS, PredictionWriter
 from tests.messages import Messages
 
 
@@ -22,8 +22,8 @@ def lines(folder: Path) -> list[dict[str, Any]]:
 def test_a_few_numbers_stand_in_the_line_and_more_in_a_file(tmp_path: Path) -> None:
     random = torch.Generator().manual_seed(0)
     wide, few = (
-        torch.randn(5, 3, MAX_INLINE_NUMBERS, generator=random),
-        torch.randn(5, MAX_INLINE_NUMBERS, generator=random),
+        torch.randn(5, 3, MAX_LINE_NUMBERS, generator=random),
+        torch.randn(5, MAX_LINE_NUMBERS, generator=random),
     )
     names, short = ["a", "b", "ü", "d", "e"], torch.arange(5).to(torch.bfloat16)
     with PredictionWriter(tmp_path) as written:
@@ -38,7 +38,7 @@ def test_a_few_numbers_stand_in_the_line_and_more_in_a_file(tmp_path: Path) -> N
     assert torch.equal(torch.tensor([line["few"] for line in found]), few), "every bit"
     assert found[4]["label"] == 4.0
     assert np.array_equal(np.load(tmp_path / "a_b.npy"), wide.numpy())
-    assert values["a/b"] == {"file": "a_b.npy", "shape": [5, 3, MAX_INLINE_NUMBERS], "dtype": "float32"}
+    assert values["a/b"] == {"file": "a_b.npy", "shape": [5, 3, MAX_LINE_NUMBERS], "dtype": "float32"}
     assert values["few"] == {} and written.count == 5
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a_b.npy", "predictions.jsonl"]
 

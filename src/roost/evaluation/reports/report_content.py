@@ -9,13 +9,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from roost.base.errors import NotFound
-from roost.evaluation.summary import NO_LABEL
 from roost.package.results import evaluations
 from roost.package.results.evaluations import EvaluationCell, EvaluationFolder
-from roost.package.results.row_columns import ERROR, GROUP, ID, ColumnType
+from roost.package.results.row_columns import ERROR, GROUP, ID, NO_LABEL, ColumnType
 
 MAX_LABELS = 60
 """Labels of a group that a report lists, beside the best and the worst ones."""
+
+STATISTICS_HEAD = (
+    "metric", "mean", "95 % interval", "std", "min", "median", "max", "count", "not finite", "missing",
+)  # fmt: skip
+"""The columns of the table of a cell's metrics."""
 
 
 class CaseRow(NamedTuple):
@@ -65,11 +69,6 @@ class ReportContent(NamedTuple):
     def package(self) -> str:
         """The name of the package."""
         return self.folder.path.parent.parent.name
-
-    @property
-    def metrics(self) -> list[str]:
-        """The names of all metrics, in the order of the cells."""
-        return list(dict.fromkeys(name for one in self.cells for name in one.metrics))
 
     def datasets(self) -> dict[str, list[CellContent]]:
         """Returns the cells by set: only results on the same samples are compared."""
@@ -148,6 +147,11 @@ def _case_row(
         else:
             found.outputs[name] = value
     return found
+
+
+def metrics_of(cells: Sequence[CellContent]) -> list[str]:
+    """Returns the names of all metrics of some cells, in the order of the cells."""
+    return list(dict.fromkeys(name for one in cells for name in one.metrics))
 
 
 def best_and_worst_mean(cells: Sequence[CellContent], metric: str) -> tuple[float | None, float | None]:

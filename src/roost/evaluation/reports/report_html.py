@@ -11,12 +11,14 @@ from roost.base.text.byte_sizes import format_bytes
 from roost.evaluation.reports.histogram_svg import histogram_svg
 from roost.evaluation.reports.number_text import interval_text, number_text, value_text
 from roost.evaluation.reports.report_content import (
+    STATISTICS_HEAD,
     CaseList,
     CaseRow,
     CellContent,
     ReportContent,
     best_and_worst_mean,
     count_text,
+    metrics_of,
     shown_labels,
 )
 from roost.evaluation.reports.report_media import MAX_MEDIA_BYTES, PageMedia
@@ -135,7 +137,7 @@ def _text_td(text: object) -> str:
 
 
 def _overview(cells: Sequence[CellContent], content: ReportContent) -> str:
-    names = list(dict.fromkeys(name for one in cells for name in one.metrics))
+    names = metrics_of(cells)
     ends = {name: best_and_worst_mean(cells, name) for name in names}
     rows = []
     for one in cells:
@@ -199,19 +201,7 @@ def _statistics(one: CellContent) -> str:
             f"{_td(number_text(entry.get('max')))}{_td(number_text(entry['count']))}{_td(shown)}"
             f"{_td(number_text(entry.get('missing', 0)))}"
         )
-    head = [
-        "metric",
-        "mean",
-        "95 % interval",
-        "std",
-        "min",
-        "median",
-        "max",
-        "count",
-        "not finite",
-        "missing",
-    ]
-    return _table(head, rows)
+    return _table(STATISTICS_HEAD, rows)
 
 
 def _skipped(summary: dict[str, Any]) -> str:

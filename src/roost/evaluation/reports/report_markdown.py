@@ -9,12 +9,14 @@ from urllib.parse import quote
 
 from roost.evaluation.reports.number_text import interval_text, number_text, value_text
 from roost.evaluation.reports.report_content import (
+    STATISTICS_HEAD,
     CaseList,
     CaseRow,
     CellContent,
     ReportContent,
     best_and_worst_mean,
     count_text,
+    metrics_of,
     shown_labels,
 )
 from roost.package.results.evaluations import EvaluationCell
@@ -52,7 +54,7 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]], *, texts: int = 1
 
 
 def _overview(cells: Sequence[CellContent]) -> Iterator[str]:
-    names = list(dict.fromkeys(name for one in cells for name in one.metrics))
+    names = metrics_of(cells)
     ends = {name: best_and_worst_mean(cells, name) for name in names}
     rows = []
     for one in cells:
@@ -96,18 +98,6 @@ def _cell(one: CellContent) -> Iterator[str]:
 
 
 def _statistics(one: CellContent) -> Iterator[str]:
-    head = [
-        "metric",
-        "mean",
-        "95 % interval",
-        "std",
-        "min",
-        "median",
-        "max",
-        "count",
-        "not finite",
-        "missing",
-    ]
     rows = []
     for name, entry in one.metrics.items():
         quantiles = entry.get("quantiles") or {}
@@ -125,7 +115,7 @@ def _statistics(one: CellContent) -> Iterator[str]:
                 number_text(entry.get("missing", 0)),
             ]
         )
-    yield from _table(head, rows)
+    yield from _table(STATISTICS_HEAD, rows)
 
 
 def _group(entry: dict[str, Any]) -> Iterator[str]:

@@ -13,7 +13,7 @@ from roost.base.errors import NotFound, UsageError
 from roost.base.text.suggestions import did_you_mean
 from roost.base.text.word_list import join_names
 from roost.evaluation import bootstrap
-from roost.evaluation.summary import finite_values, label_codes
+from roost.evaluation.summary import Direction, finite_values, label_codes
 from roost.operations import work_progress
 from roost.operations.evaluating.named_evaluations import NamedCells, find_cells
 from roost.package.results import evaluations
@@ -27,7 +27,6 @@ MAX_LABELS = 100
 _MAX_NAMED = 8
 
 Array = np.ndarray[Any, Any]
-Direction = Literal["min", "max"]
 
 
 class ComparedSample(msgspec.Struct, frozen=True, kw_only=True):

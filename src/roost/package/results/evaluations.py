@@ -86,6 +86,14 @@ class Rows:
         """The names of the groups, without their prefix."""
         return [name.removeprefix(GROUP) for name in self.columns if name.startswith(GROUP)]
 
+    @property
+    def evaluated(self) -> np.ndarray[Any, Any]:
+        """The places of the rows of samples that were not skipped."""
+        if ERROR not in self.columns:
+            return np.arange(len(self))
+        errors = self.columns[ERROR].items()
+        return np.array([place for place, error in enumerate(errors) if error is None], np.int64)
+
     def row(self, place: int) -> dict[str, Any]:
         """Returns one row without its missing values."""
         here = np.array([place])
@@ -100,6 +108,11 @@ def metric_names(types: Mapping[str, ColumnType]) -> list[str]:
         for name, type_ in types.items()
         if type_.kind in ("bool", "int", "float") and name != ID and not name.startswith(GROUP)
     ]
+
+
+def result_names(types: Mapping[str, ColumnType]) -> list[str]:
+    """Returns the names of the columns with results of `Runner.test`."""
+    return [name for name in types if name not in (ID, ERROR) and not name.startswith(GROUP)]
 
 
 # ---- parts ----------------------------------------------------------------------------------------------

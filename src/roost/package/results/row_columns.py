@@ -33,6 +33,8 @@ NUMBERS: tuple[Kind, ...] = ("bool", "int", "float")
 """The kinds of numbers: of a column with one of them statistics are computed."""
 ID, ERROR, GROUP = "id", "error", "group/"
 """The names of the columns with the ids, and with the errors of skipped samples; the prefix of groups."""
+NO_LABEL = "(none)"
+"""The label of a sample that has none in a group."""
 MAX_INLINE_NUMBERS = 1024
 """Arrays of more numbers are no values of a row: they belong in files (`roost.evaluation.file_writer`)."""
 

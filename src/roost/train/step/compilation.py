@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from time import perf_counter
 from typing import Any
@@ -181,6 +182,22 @@ class CompiledFunctions:
             found = CompiledEvaluation(fn, name, dynamic=self._dynamic, note_inexact=note_inexact)
             self._evaluations[name, fn] = found
         return found
+
+
+def compiled_evaluation(
+    runner: Any, fn: EvaluationFunction, name: str, *, dynamic: bool
+) -> EvaluationFunction:
+    """Returns the compiled form of a runner's function, for a task that trains nothing: why the task is
+    inexact is printed.
+
+    Args:
+        runner: The runner.
+        fn: Its function of a batch.
+        name: The name of the evaluation, for messages.
+        dynamic: One kernel for all shapes, from the first on.
+    """
+    exclude_log(runner)
+    return CompiledEvaluation(fn, name, dynamic=dynamic, note_inexact=functools.partial(print, flush=True))
 
 
 def exclude_log(runner: Any) -> None:

@@ -32,7 +32,7 @@ from roost.project.loaded_model import LoadedExperiment, load_experiment
 from roost.train.evaluation import split_evaluation
 from roost.train.model.module_state import ModuleState
 from roost.train.step import precision, seeding
-from roost.train.step.compilation import CompiledFunctions, EvaluationFunction, exclude_log
+from roost.train.step.compilation import EvaluationFunction, compiled_evaluation
 from roost.worker import torch_settings
 from roost.worker.analyze_task import initial_environment
 from roost.worker.caller_watch import end_with_caller
@@ -161,9 +161,7 @@ def _prediction_function(runner: Runner, settings: Settings) -> EvaluationFuncti
     """Returns `Runner.predict` in the step mode of the run."""
     if not STEP_MODES[settings.step_mode].compiles:
         return runner.predict
-    exclude_log(runner)
-    compiled = CompiledFunctions(dynamic=settings.compile_dynamic)
-    return compiled.evaluation(runner.predict, "predict", functools.partial(print, flush=True))
+    return compiled_evaluation(runner, runner.predict, "predict", dynamic=settings.compile_dynamic)
 
 
 def _run(

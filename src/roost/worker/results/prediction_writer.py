@@ -20,7 +20,7 @@ from roost.base.errors import ContractError
 from roost.package.results.predictions import PREDICTIONS_FILE
 from roost.train.reporting.array_bytes import as_array
 
-MAX_INLINE_NUMBERS = 8
+MAX_LINE_NUMBERS = 8
 """Numbers of a sample that are written into its JSON line; larger arrays go into an .npy file."""
 
 _UNSAFE_CHARACTER = re.compile(r"[^A-Za-z0-9._-]")
@@ -87,7 +87,7 @@ class PredictionWriter:
         used: set[str] = set()
         for name, value in values.items():
             if isinstance(value, np.ndarray) and (
-                value[0].size > MAX_INLINE_NUMBERS or value.dtype.kind == "c"
+                value[0].size > MAX_LINE_NUMBERS or value.dtype.kind == "c"
             ):
                 self._files[name] = self._open.enter_context(_NpyWriter(self._folder, name, value, used))
 
