@@ -232,6 +232,8 @@ def test_a_metric_of_worst_cases_that_does_not_exist(
         ("self.ids = list(range(3))", ContractError),
         ('self.groups = {"writer": ["w"]}', ContractError),
         ("self.groups = 5", ContractError),
+        ('self.groups = {"writer": [object] * len(x)}', ContractError),
+        ("self.groups = {1: [0] * len(x)}", ContractError),
     ],
 )
 def test_wrong_ids_and_groups(

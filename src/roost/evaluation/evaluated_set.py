@@ -204,16 +204,22 @@ def _groups(
         )
     for group, labels in given.items():
         what = f"groups[{group!r}]"
+        if not isinstance(group, str):
+            raise ContractError(
+                f"a group of {describe_set(name)} has a name that is no text",
+                setting=what,
+                fix="give it a text",
+            )
         found = [_label(one, name, what) for one in _chosen(labels, indices, whole, name, what)]
         if missing := found.count(NO_LABEL):
             samples = "1 sample" if missing == 1 else f"{missing:,} samples"
             notes.append(f"{samples} of {describe_set(name)} without a {group}: counted as {NO_LABEL}")
-        yield str(group), found
+        yield group, found
 
 
 def _label(value: Any, name: str, what: str) -> str:
     plain = _plain(value)
-    if hasattr(plain, "shape") or not is_unicode(str(plain)):
+    if not isinstance(plain, str | int | float | None) or not is_unicode(str(plain)):
         raise ContractError(
             f"a label of {describe_set(name)} is neither a text nor a number",
             setting=what,
