@@ -23,6 +23,7 @@ from roost.project.contract import Data
 from roost.train.data.batches import Batches
 from roost.train.data.loader import Loader
 from roost.train.data.plans.batch_plan import Draw
+from roost.train.data.sample_columns import plain_value, sample_column
 
 Id = int | float | str
 _MAX_NAMED = 5
@@ -154,7 +155,7 @@ def open_set(
 def _ids(
     dataset: Any, name: str, indices: np.ndarray[Any, Any], whole: int | None, *, is_whole: bool
 ) -> Sequence[Id]:
-    given = column(dataset, "ids")
+    given = sample_column(dataset, "ids")
     if given is None:
         return range(len(indices)) if is_whole else indices.tolist()
     found = [_plain_id(one, name) for one in _chosen(given, indices, whole, name, "ids")]
@@ -176,7 +177,7 @@ def _ids(
 
 
 def _plain_id(value: Any, name: str) -> Id:
-    plain = _plain(value)
+    plain = plain_value(value)
     if isinstance(plain, str) and is_unicode(plain):
         return plain
     if isinstance(plain, int | float) and not isinstance(plain, bool) and -math.inf < plain < math.inf:
@@ -192,7 +193,7 @@ def _plain_id(value: Any, name: str) -> Id:
 def _groups(
     dataset: Any, name: str, indices: np.ndarray[Any, Any], whole: int | None, notes: list[str]
 ) -> Iterator[tuple[str, Sequence[str]]]:
-    given = column(dataset, "groups")
+    given = sample_column(dataset, "groups")
     if given is None:
         return
     if not isinstance(given, Mapping):
@@ -218,7 +219,7 @@ def _groups(
 
 
 def _label(value: Any, name: str, what: str) -> str:
-    plain = _plain(value)
+    plain = plain_value(value)
     if not isinstance(plain, str | int | float | None) or not is_unicode(str(plain)):
         raise ContractError(
             f"a label of {describe_set(name)} is neither a text nor a number",
@@ -228,12 +229,6 @@ def _label(value: Any, name: str, what: str) -> str:
         )
     is_missing = plain is None or plain == "" or plain != plain
     return NO_LABEL if is_missing else str(plain)
-
-
-def _plain(value: Any) -> Any:
-    """Returns an array or tensor of one number as this number."""
-    count = value.numel() if hasattr(value, "numel") else getattr(value, "size", 1)
-    return value.item() if hasattr(value, "item") and count == 1 else value
 
 
 def _chosen(values: Any, indices: np.ndarray[Any, Any], whole: int | None, name: str, what: str) -> list[Any]:
@@ -253,42 +248,3 @@ def _chosen(values: Any, indices: np.ndarray[Any, Any], whole: int | None, name:
             f"{describe_set(name)} has {has} samples, and {len(listed):,} {what}", setting=what, fix=fix
         )
     return [listed[index] for index in indices.tolist()]
-
-
-def column(dataset: Any, what: str) -> Any:
-    """Returns ``ids`` or ``groups`` of a set, from an attribute or a method without arguments; None if it has
-    neither. Subsets and concatenations take them from the sets in them."""
-    from torch.utils.data import ConcatDataset, Subset
-
-    found = getattr(dataset, what, None)
-    if found is not None:
-        return found() if callable(found) else found
-    if isinstance(dataset, Subset):
-        return _map(
-            column(dataset.dataset, what), lambda values: [values[index] for index in dataset.indices]
-        )
-    if isinstance(dataset, ConcatDataset):
-        parts = [column(one, what) for one in dataset.datasets]
-        if any(one is None for one in parts):
-            return None
-        if all(isinstance(one, Mapping) for one in parts):
-            lengths = [len(one) for one in dataset.datasets]  # type: ignore[arg-type]
-            names = {name: None for one in parts for name in one}
-            return {
-                name: [
-                    label
-                    for one, length in zip(parts, lengths, strict=True)
-                    for label in one.get(name, [None] * length)
-                ]
-                for name in names
-            }
-        return [value for one in parts for value in one]
-    return None
-
-
-def _map(found: Any, change: Any) -> Any:
-    if found is None:
-        return None
-    if isinstance(found, Mapping):
-        return {name: change(list(values)) for name, values in found.items()}
-    return change(list(found))

@@ -121,7 +121,18 @@ def test_a_sample_that_cannot_be_read(tmp_path: Path) -> None:
     trainer_of(tmp_path, runner=MLP, valid=loader(Unreadable(), 8, shuffle=False), until="1ep").fit()
     [skipped] = skipped_steps.read(tmp_path / "skipped.jsonl")
     assert skipped.batch == 1 and 9 in skipped.samples and "damaged" in skipped.error
+    assert skipped.ids == []
     assert rows_of(tmp_path)[-1]["valid/skipped"] == 1.0
+
+
+def test_the_ids_of_a_set_are_recorded(tmp_path: Path) -> None:
+    named = Unreadable()
+    named.ids = [f"utterance {index}" for index in range(len(named.x))]  # type: ignore[attr-defined]
+    valid = loader(torch.utils.data.Subset(named, range(1, 17)), 8, shuffle=False)
+    trainer_of(tmp_path, runner=MLP, valid=valid, until="1ep").fit()
+    [skipped] = skipped_steps.read(tmp_path / "skipped.jsonl")
+    assert skipped.samples == list(range(8, 16))
+    assert skipped.ids == [f"utterance {1 + index}" for index in skipped.samples]
 
 
 def test_too_many(tmp_path: Path, messages: Messages, monkeypatch: pytest.MonkeyPatch) -> None:

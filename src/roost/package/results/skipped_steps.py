@@ -37,6 +37,8 @@ class SkippedStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """One line."""
     samples: list[int]
     """Indices in the set."""
+    ids: list[int | float | str] = []
+    """The ids of these samples, of a batch of an evaluation whose set has ids."""
     split: str = TRAINING
     """The split of the evaluation, with the name of the set if there are several."""
 

@@ -116,6 +116,10 @@ class Batches(ABC):
         indices."""
         return []
 
+    def sample_ids(self, indices: Sequence[int]) -> list[int | float | str]:
+        """Returns the ids that the set gives the samples with these indices; none if it gives none."""
+        return []
+
     def order_digest(self) -> str | None:
         """Returns a digest of the order of the samples: equal for runs that train on the same samples in the
         same order, as far as their number and the first batches show. None without indices."""

@@ -61,6 +61,7 @@ class SkippedBatches:
         failed_step.clear_traceback_frames(error)
         if isinstance(error, torch.OutOfMemoryError):
             empty_caches()
+        samples = loader.sample_indices(0, number, 1)
         skipped = SkippedStep(
             session=self._reporter.session,
             step=progress.step,
@@ -68,7 +69,8 @@ class SkippedBatches:
             batch=number,
             kind="error",
             error=text,
-            samples=loader.sample_indices(0, number, 1),
+            samples=samples,
+            ids=loader.sample_ids(samples),
             split=split,
         )
         self._own.append((skipped, cause))
