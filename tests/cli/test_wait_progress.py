@@ -42,6 +42,7 @@ def test_format_unfinished(came: Came, is_printed: bool, messages: Messages) -> 
 
 
 def test_a_terminal_shows_the_current_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
     ours, theirs = pty.openpty()
     now = [10.0]
     with os.fdopen(ours, "rb", buffering=0) as terminal, os.fdopen(theirs, "w") as stream:

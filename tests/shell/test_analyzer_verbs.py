@@ -96,6 +96,8 @@ def test_ctrl_c_ends_ones_own_script_and_no_other(
     calls = {row.analysis: row for row in connection.list_calls(str(runner.watched))}
     assert calls[analysis].state == "running", "it is another person's"
     assert f"analysis {analysis} is interrupted" in shown(other, "interrupt")
+    # Otherwise the next test's interrupt, which names none, would mean this one again.
+    wait_for(lambda: "interrupted" in shown(other, "showAN").splitlines()[-1], 60)
 
 
 def test_without_following_a_script_is_interrupted_by_its_verb(

@@ -69,10 +69,7 @@ class RunnerSettings(Struct, frozen=True, kw_only=True):
     ] = None
     test: Annotated[
         str | None,
-        help_text(
-            "a function (runner, batch, **variant) that returns the results of test sets by name: "
-            "Search.py:decode; by default the values of an evaluation"
-        ),
+        help_text("a function (runner, batch, **variant) in place of evaluate: Search.py:decode"),
     ] = None
     worst_cases: Annotated[
         list[tuple[str, Literal["min", "max"], int]],
