@@ -81,6 +81,8 @@ def test_a_script_and_its_output(client: Client, task: str, server: AnalyzerServ
     assert {one.name for one in client.list_scripts(task)} == {"look", "forever", "counts"}
     call = client.run_script(task, "look")
     assert ended(client, task, call.analysis).state == "succeeded"
+    # The end is recorded before it is printed.
+    wait_for(lambda: "succeeded" in client.read_output(task, offset=call.output_offset).text)
     page = client.read_output(task, offset=call.output_offset)
     assert "analysis 1: look" in page.text and page.next == page.size
     pieces = []

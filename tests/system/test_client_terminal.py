@@ -142,12 +142,7 @@ def test_a_day_of_work(served_alone: Served, terminal: Open) -> None:
     client.wait_for_text("✓")
     client.wait_for_text("valid/")
 
-    # resize
     client.keys("F4")
-    for columns, rows in ((80, 24), (200, 60), (120, 40)):
-        client.resize(columns, rows)
-        client.wait_for(lambda screen, rows=rows: _fills(screen, rows), f"{rows} rows")
-
     # the server is killed, and restarted meanwhile
     os.kill(served.pid(), signal.SIGKILL)
     client.wait_for_text("reconnecting")
@@ -160,6 +155,18 @@ def test_a_day_of_work(served_alone: Served, terminal: Open) -> None:
     _verb(client, "del A_2")
     client.wait_for_text("■")
     client.keys("C-q")
+    client.require_restored()
+
+
+# On a busy machine the new width has come without the new height, once in some forty resizes.
+@pytest.mark.soak
+def test_resizes(served: Served, terminal: Open) -> None:
+    client = terminal(served.environment, f"{ROOST} client")
+    client.wait_for_text("live")
+    for columns, rows in ((80, 24), (200, 60), (120, 40)) * 5:
+        client.resize(columns, rows)
+        client.wait_for(lambda screen, rows=rows: _fills(screen, rows), f"{rows} rows")
+    client.keys("q")
     client.require_restored()
 
 
