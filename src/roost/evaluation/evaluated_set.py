@@ -23,7 +23,7 @@ from roost.project.contract import Data
 from roost.train.data.batches import Batches
 from roost.train.data.loader import Loader
 from roost.train.data.plans.batch_plan import Draw
-from roost.train.data.sample_columns import plain_value, sample_column
+from roost.train.data.sample_labels import plain_value, sample_column
 
 Id = int | float | str
 _MAX_NAMED = 5

@@ -14,7 +14,7 @@ workers: loader workers and their shared memory.
 arrays: `Arrays`, a set of the rows of arrays.
 batch_function: `Sampled`, whole batches from one function.
 concatenated_set: several map-style sets as one.
-sample_columns: ids and groups of the samples of a set.
+sample_labels: ids and groups of the samples of a set.
 dataset_size: lengths of sets, which must not change.
 batch_sizes: the number of samples in a batch.
 batch_slices: slices and concatenates batches.

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from roost.train.data import sample_columns
+from roost.train.data import sample_labels
 from roost.train.data.batch_sizes import is_empty
 from roost.train.data.batches import Batch, Batches
 from roost.train.data.dataset_size import DatasetLengths, LengthsByName
@@ -166,7 +166,7 @@ class Loader(Batches):
         return [index for part in parts for draw in part for index in draw.indices]
 
     def sample_ids(self, indices: Sequence[int]) -> list[int | float | str]:
-        return sample_columns.ids_at(self.dataset, indices)
+        return sample_labels.ids_at(self.dataset, indices)
 
     def order_digest(self) -> str | None:
         plan = self.plan.base if isinstance(self.plan, ShardedPlan) else self.plan
