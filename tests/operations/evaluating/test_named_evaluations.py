@@ -1,4 +1,4 @@
-"""The cells that a word names: a package, an evaluation, a cell; and the report that is written again."""
+"""The cells that a word names: a package, an evaluation or a cell."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from roost.base.errors import NotFound, UsageError
-from roost.operations.evaluating.evaluation_report import write_report
 from roost.operations.evaluating.named_evaluations import find_cells
 from tests.evaluation.made_evaluation import make_evaluation
 
@@ -23,7 +22,6 @@ def test_packages_and_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     found = find_cells(str(package / "beams"))
     assert (found.path, len(found.cells), found.unfinished) == (first, 4, 1)
     assert find_cells(first / CELL).cells[0].path == first / CELL
-    assert [path.name for path in write_report("one/beams")] == ["report.md", "report.html"]
     make_evaluation(package, "second")
     with pytest.raises(UsageError, match="2 evaluations"):
         find_cells("one")

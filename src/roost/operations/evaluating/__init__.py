@@ -5,5 +5,4 @@ In reading order:
 - evaluation_request: what is asked, checked against the package, and the name of its folder
 - evaluate: begins an evaluation, or goes on with it
 - named_evaluations: the cells that a word on a command line names
-- evaluation_report: writes the report of an evaluation again
 """
