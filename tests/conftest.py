@@ -140,11 +140,18 @@ def surroundings_of_all(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Te
             patch.delenv(name, raising=False)
         patch.setenv("MPLBACKEND", "Agg")
         patch.setenv("ROOST_LEASES", str(home / "leases"))
-        patch.setenv("ROOST_STATE", str(home / "state" / "roost"))
         # In the whole suite hundreds of runs need not import torch.
         suite = warming.templates(home / "warm", waits=False) if IN_SUITE else contextlib.nullcontext()
         with suite as kept:
             yield kept
+
+
+@pytest.fixture(scope="module", autouse=True)
+def state_of_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Each file of tests begins without a queue and without known packages, whichever file ran before it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ROOST_STATE", str(tmp_path_factory.mktemp("state") / "roost"))
+        yield
 
 
 @pytest.fixture(scope="module", autouse=True)
