@@ -274,7 +274,16 @@ def test_the_prose_keeps_to_the_glossary(name: str) -> None:
     assert not re.findall(r"\broost\.(?!(?:api|compat)\b)[a-z]\w*\.\w+", PAGES[name]), "only public names"
 
 
-CLASSES = (roost.Runner, roost.Dataset, roost.Data, roost.Hook, roost.Phase, roost.Trainer, roost.Package)
+CLASSES = (
+    roost.Runner,
+    roost.Dataset,
+    roost.Data,
+    roost.Hook,
+    roost.Phase,
+    roost.Trainer,
+    roost.Package,
+    roost.ScriptRun,
+)
 
 
 def on_the_page(name: str) -> dict[str, str | None]:
@@ -311,6 +320,9 @@ def instance(kind: type, folder: Path) -> Any:
         return roost.Trainer(
             runner, {"train": loader}, roost.Stepper(torch.optim.SGD(runner.parameters())), until=1
         )
+    if kind is roost.ScriptRun:
+        with roost.init(root=folder) as run:
+            return run
     given: dict[type, Iterable[Any]] = {roost.Dataset: [{}], roost.Data: [[]], roost.Package: [folder]}
     return roost.Phase if kind is roost.Phase else kind(*given.get(kind, []))
 

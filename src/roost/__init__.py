@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from roost.operations.python_api.package_api import Package as Package
     from roost.operations.python_api.package_api import open_package as open_package
     from roost.operations.python_api.run_collection import runs as runs
+    from roost.operations.python_api.script_run import ScriptRun as ScriptRun
+    from roost.operations.python_api.script_run import init as init
     from roost.project.contract import Data as Data
     from roost.project.contract import Dataset as Dataset
     from roost.project.contract import Runner as Runner
@@ -39,6 +41,8 @@ __version__ = "0.1.0"
 
 _HOME = {
     "analyze": "roost.analysis.notebook_analysis",
+    "ScriptRun": "roost.operations.python_api.script_run",
+    "init": "roost.operations.python_api.script_run",
     "runs": "roost.operations.python_api.run_collection",
     "Package": "roost.operations.python_api.package_api",
     "open_package": "roost.operations.python_api.package_api",

@@ -6,6 +6,7 @@ import fcntl
 import operator
 import os
 import sys
+import time
 import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 STATE = "state"
 """The part of a checkpoint that holds what `roost.Package.save` was given."""
+_PUBLICATION_SECONDS = 0.1
+"""Interval at which rows update the progress record."""
 
 
 class _FixedState:
@@ -78,6 +81,8 @@ class PackageWriter:
         self._checkpoints: Checkpoints | None = None
         self._rows: RecordsWriter | None = None
         self._progress_file: ProgressFile | None = None
+        self._next_publication = 0.0
+        """The monotonic time from which the next row updates the progress record."""
 
     # ---- the session --------------------------------------------------------------------------------------
 
@@ -160,14 +165,19 @@ class PackageWriter:
         self._publish(found, "training")
         self._checkpoints = checkpoints
 
-    def end(self, error: BaseException | None) -> None:
-        """Ends the session, as failed if the block ended by an error, and releases the lock."""
+    def end(self, error: BaseException | None, *, is_done: bool = True) -> None:
+        """Ends the session and releases the lock.
+
+        Args:
+            error: The error that ended the program's work: the session has failed; None: there was none.
+            is_done: Without an error: whether the work is done; else it has stopped.
+        """
         if os.getpid() != self._pid:
             return
         try:
             # A training is done when its own session says so, not when a program has changed its package.
             is_python = PackageKind.of(self._package.request) is PackageKind.PYTHON
-            self._end_and_seal(error, is_done=is_python and error is None)
+            self._end_and_seal(error, is_done=is_python and error is None and is_done)
         finally:
             if self._lock_fd is not None:
                 fcntl.flock(self._lock_fd, fcntl.LOCK_UN)  # a forked child's copy would keep it
@@ -231,6 +241,20 @@ class PackageWriter:
         self._publish(checkpoints.newest, "training")
         return checkpoints.newest
 
+    def log(self, where: Progress, metrics: Mapping[str, Any]) -> None:
+        """Appends a row of metrics; it is durable with the next checkpoint, or at the end of the session.
+
+        Raises:
+            Refused: A metric is no number, or has the name of another field of rows; or as in `checkpoints`.
+            CheckpointError: As in `checkpoints`.
+            OSError: The row could not be written; it is kept and written with the next one.
+        """
+        given = {name: _number(name, value) for name, value in metrics.items()}
+        self._open_rows(self.checkpoints().newest).row(where.step, where.epoch, given)
+        if time.monotonic() >= self._next_publication:
+            self._next_publication = time.monotonic() + _PUBLICATION_SECONDS
+            self._publish(where, "training")
+
     def _retention_policy(self) -> RetentionPolicy:
         return self._policy or policy_from_settings(_checkpoint_settings(self._package))
 
@@ -241,6 +265,13 @@ class PackageWriter:
 
     def _put_row(self, before: Manifest | None, where: Progress, metrics: Mapping[str, float]) -> None:
         """Writes the metrics as a row for `ls` and `plot`, durable before the checkpoint is."""
+        rows = self._open_rows(before)
+        if metrics:
+            rows.row(where.step, where.epoch, metrics)
+        rows.sync()
+
+    def _open_rows(self, before: Manifest | None) -> RecordsWriter:
+        """Returns the rows of this session, which continue from the step of the checkpoint ``before``."""
         if self._rows is None:
             assert self._record is not None
             number = self._record.number
@@ -248,11 +279,9 @@ class PackageWriter:
             self._rows = RecordsWriter(
                 path, session=number, start_step=before.step if before is not None else 0
             )
-        if metrics:
-            self._rows.row(where.step, where.epoch, metrics)
-        self._rows.sync()
+        return self._rows
 
-    def _publish(self, info: Manifest | None, phase: str) -> None:
+    def _publish(self, info: Manifest | Progress | None, phase: str) -> None:
         if self._progress_file is None or info is None:
             return
         seen = live_progress.read(self._package.progress)
@@ -281,8 +310,9 @@ def _number(name: str, value: Any) -> float:
     if name in ROW_FIELDS:
         fix = f"give it another name, such as 'train/{name}'"
         raise Refused("a row has a value of this name already", setting="metrics", received=name, fix=fix)
+    detach = getattr(value, "detach", None)  # torch warns where a number is taken from a tensor with a graph
     try:
-        return float(value)
+        return float(detach() if callable(detach) else value)
     except (TypeError, ValueError, ArithmeticError, RuntimeError) as error:
         from roost.train.accelerators.device_errors import is_device_error  # imports torch
 

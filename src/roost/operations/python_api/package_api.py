@@ -108,7 +108,7 @@ class Package(stored.PackageFolder):
         """
         if name is not None:
             package_name.checked_name(name, setting="name")
-        prepared = _draft(config, _path(tuning), _path(project), _path(root), description, copy)
+        prepared = draft(config, expanded(tuning), expanded(project), expanded(root), description, copy)
         notes = prepared.notes(is_check=False)
         made = cls(prepared.create(name, command=sys.argv).path)
         for line in notes:
@@ -448,11 +448,12 @@ def _unwrap_state(states: dict[str, Any]) -> Any:
     return states[STATE] if list(states) == [STATE] else states
 
 
-def _path(given: Path | str | None) -> Path | None:
+def expanded(given: Path | str | None) -> Path | None:
+    """Returns the path with ``~`` expanded; None for None."""
     return None if given is None else Path(given).expanduser()
 
 
-def _draft(
+def draft(
     config: Path | str | Mapping[str, Any],
     tuning: Path | None,
     project: Path | None,
@@ -460,6 +461,7 @@ def _draft(
     description: str | None,
     copy: bool,
 ) -> PackageDraft:
+    """Checks what a new package needs; see `Package.new` for the arguments and errors."""
     if isinstance(config, Mapping):
         if tuning is not None:
             fix = "give a config file, or merge the two mappings"
@@ -495,6 +497,6 @@ def _plain(config: Mapping[str, Any]) -> dict[str, Any]:
             kind = f"{type(value).__module__}.{type(value).__qualname__}"
             fix = "give numbers, texts, lists and dicts"
             raise ConfigError(
-                f"holds what settings cannot: {error or kind}", setting=str(key), fix=fix
+                f"holds what settings cannot: {str(error) or kind}", setting=str(key), fix=fix
             ) from None
     return made

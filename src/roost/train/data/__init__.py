@@ -10,6 +10,7 @@ sequential_batches: the base of batches without random access.
 stream: batches of iterable sets and of `Sampled`.
 loader_parts: set, samplers, generators and workers of a loader of the user.
 external_loader: batches of a loader of the user, such as torch's DataLoader.
+resumable_batches: the batches of a loader for a loop of the user's own.
 workers: loader workers and their shared memory.
 arrays: `Arrays`, a set of the rows of arrays.
 batch_function: `Sampled`, whole batches from one function.

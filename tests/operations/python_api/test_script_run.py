@@ -1,0 +1,281 @@
+"""`roost.init`: a loop of the user's own is recorded, killed, and continues bit for bit."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import roost
+from roost.base.errors import CheckpointError, ConfigError, Refused, RoostError, UsageError
+from tests.messages import Messages
+
+EPOCHS, KILLS = 3, 5
+
+
+def parts() -> tuple[nn.Module, torch.optim.Optimizer, Any]:
+    model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.3), nn.Linear(8, 1))
+    inputs = torch.arange(96.0).reshape(24, 4) / 96
+    loader = DataLoader(TensorDataset(inputs, inputs.sum(1, keepdim=True)), batch_size=5, shuffle=True)
+    return model, torch.optim.Adam(model.parameters(), lr=1e-2), loader
+
+
+def train(root: Path, *, pause: float = 0.0) -> None:
+    """A loop as the documentation shows it; every second step is saved."""
+    run = roost.init({"lr": 1e-2, "seed": 3, "checkpoint": {"fast": 2}}, name="one", root=root)
+    model, optimizer, loader = parts()
+    batches = run.resumable(loader)
+    run.load_checkpoint(model=model, optimizer=optimizer)
+    for _ in range(batches.epoch, EPOCHS):
+        for inputs, targets in batches:
+            noise = 0.01 * (random.random() + float(np.random.rand()))
+            loss = ((model(inputs) - targets) ** 2).mean() + noise * model(inputs).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            run.log({"train/loss": loss})
+            time.sleep(pause)
+            if run.step % 2 == 0:
+                run.save_checkpoint(model=model, optimizer=optimizer)
+    run.save_checkpoint(model=model, optimizer=optimizer)
+    run.finish()
+
+
+def forked(work: Callable[[], None]) -> int:
+    """Starts ``work`` in a child and returns its process id."""
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        work()
+        os._exit(0)
+    except BaseException:  # noqa: BLE001  - the child must not go on with the tests
+        traceback.print_exc()
+    finally:
+        os._exit(1)
+
+
+def end_of(root: Path) -> tuple[Any, Any]:
+    """Everything that must be equal: the last state, and the rows without their times."""
+    package = roost.open_package(root / "one")
+    return package.load(), [(row["step"], row["epoch"], row["train/loss"]) for row in package.rows()]
+
+
+def is_equal(a: Any, b: Any) -> bool:
+    if isinstance(a, torch.Tensor | np.ndarray):
+        return np.array_equal(np.asarray(a), np.asarray(b))
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(is_equal(a[key], b[key]) for key in a)
+    if isinstance(a, list | tuple):
+        return len(a) == len(b) and all(map(is_equal, a, b))
+    return bool(a == b)
+
+
+def kill_until_done(root: Path, kills: int, seed: int) -> int:
+    """Trains in children that are killed at random times, then to the end; returns the number of kills."""
+    draw, killed = random.Random(seed), 0
+    for _ in range(kills):
+        pid = forked(lambda: train(root, pause=0.004))
+        time.sleep(draw.uniform(0.0, 0.12))
+        os.kill(pid, signal.SIGKILL)
+        killed += os.WIFSIGNALED(os.waitpid(pid, 0)[1])
+    assert os.waitstatus_to_exitcode(os.waitpid(forked(lambda: train(root)), 0)[1]) == 0
+    return killed
+
+
+def test_a_loop_killed_at_random_ends_bit_for_bit_as_one_that_was_not(tmp_path: Path) -> None:
+    train(tmp_path / "whole")
+    kill_until_done(tmp_path / "killed", KILLS, seed=0)
+    whole, killed = end_of(tmp_path / "whole"), end_of(tmp_path / "killed")
+    assert is_equal(whole, killed)
+    assert [step for step, _, _ in whole[1]] == list(range(1, EPOCHS * 5 + 1))
+    assert roost.open_package(tmp_path / "killed" / "one").state == "succeeded"
+
+
+@pytest.mark.soak
+def test_fifty_kills_of_a_loop(tmp_path: Path) -> None:
+    train(tmp_path / "whole")
+    whole, killed = end_of(tmp_path / "whole"), 0
+    for number in range(10):
+        killed += kill_until_done(tmp_path / str(number), 8, seed=number)
+        assert is_equal(whole, end_of(tmp_path / str(number)))
+    assert killed >= 50
+
+
+def test_the_same_call_after_the_end_trains_nothing_more(tmp_path: Path) -> None:
+    train(tmp_path)
+    before = end_of(tmp_path)
+    train(tmp_path)
+    assert is_equal(before, end_of(tmp_path))
+
+
+PROGRAM = """
+import sys, torch, roost
+run = roost.init({"seed": 1}, name="one", root=sys.argv[1])
+model = torch.nn.Linear(1, 1)
+print(run.load_checkpoint(model=model))
+run.log({"loss": 1.5})
+run.save_checkpoint(model=model)
+if sys.argv[2] == "fails": raise ValueError("no")
+"""
+
+
+def test_a_program_without_finish_has_stopped_and_one_that_raises_has_failed(tmp_path: Path) -> None:
+    for end, code, state, step in (("stops", 0, "stopped", 0), ("fails", 1, "failed", 1)):
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM, str(tmp_path), end], capture_output=True, text=True, check=False
+        )
+        package = roost.open_package(tmp_path / "one")
+        assert (done.returncode, package.state, done.stdout) == (code, state, f"{step}\n"), done.stderr
+    assert package.sessions()[-1].record["error"].endswith("no")
+    assert [row["step"] for row in package.rows()] == [1, 2]
+
+
+def test_a_block_that_raises_has_failed_and_its_lock_is_free(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), roost.init(name="one", root=tmp_path) as run:
+        run.log({"loss": 1 / 0})
+    assert roost.open_package(run.path).state == "failed"
+    with roost.init(name="one", root=tmp_path) as again:
+        again.log({"loss": 1}, step=7)
+    assert again.package.state == "succeeded" and again.package.metrics()["loss"].steps.tolist() == [7]
+    assert "step 7" in repr(again) and "<table" in again._repr_html_()
+
+
+def saved(root: Path) -> None:
+    with roost.init({"lr": 1}, name="one", root=root) as run:
+        run.log({"loss": 1})
+        run.save_checkpoint(model=nn.Linear(1, 1))
+
+
+def _other_settings(root: Path) -> None:
+    roost.init({"lr": 2}, name="one", root=root)
+
+
+def _in_use(root: Path) -> None:
+    with roost.init({"lr": 1}, name="one", root=root):
+        roost.init({"lr": 1}, name="one", root=root)
+
+
+def _not_loaded(root: Path) -> None:
+    with roost.init({"lr": 1}, name="one", root=root) as run:
+        run.log({"loss": 2})
+
+
+def _other_objects(root: Path) -> None:
+    with roost.init({"lr": 1}, name="one", root=root) as run:
+        run.load_checkpoint(net=nn.Linear(1, 1))
+
+
+def _no_state_dict(root: Path) -> None:
+    with roost.init(root=root) as run:
+        run.save_checkpoint(model=1)
+
+
+def _no_object(root: Path) -> None:
+    with roost.init(root=root) as run:
+        run.save_checkpoint()
+
+
+def _step_goes_back(root: Path) -> None:
+    with roost.init(root=root) as run:
+        run.log({"loss": 1}, step=5)
+        run.log({"loss": 1}, step=4)
+
+
+def _ended(root: Path) -> None:
+    run = roost.init(root=root)
+    run.finish()
+    run.finish()
+    run.log({"loss": 1})
+
+
+def _no_number(root: Path) -> None:
+    with roost.init(root=root) as run:
+        run.log({"loss": "low"})
+
+
+def _foreign_folder(root: Path) -> None:
+    (root / "mine").mkdir()
+    roost.init(name="mine", root=root)
+
+
+def _other_state(root: Path) -> None:
+    with roost.Package.new({}, root=root, name="hand") as package:
+        package.save({"weights": 1})
+    with roost.init(name="hand", root=root) as run:
+        run.load_checkpoint(model=nn.Linear(1, 1))
+
+
+def _not_json(root: Path) -> None:
+    roost.init({"model": object()}, root=root)
+
+
+def _name_with_slash(root: Path) -> None:
+    roost.init(name="a/b", root=root)
+
+
+@pytest.mark.parametrize(
+    ("misuse", "error"),
+    [
+        (_other_settings, Refused),
+        (_in_use, Refused),
+        (_not_loaded, Refused),
+        (_other_objects, CheckpointError),
+        (_no_state_dict, UsageError),
+        (_no_object, UsageError),
+        (_step_goes_back, Refused),
+        (_ended, Refused),
+        (_no_number, Refused),
+        (_foreign_folder, Refused),
+        (_other_state, CheckpointError),
+        (_not_json, ConfigError),
+        (_name_with_slash, UsageError),
+    ],
+)
+def test_what_is_refused(
+    misuse: Callable[[Path], None], error: type[RoostError], tmp_path: Path, messages: Messages
+) -> None:
+    saved(tmp_path)
+    before = roost.open_package(tmp_path / "one").load()
+    with pytest.raises(error) as refused:
+        misuse(tmp_path)
+    messages.check(refused.value)
+    assert is_equal(before, roost.open_package(tmp_path / "one").load())
+
+
+def test_a_state_that_does_not_fit_is_named_by_its_object(tmp_path: Path) -> None:
+    saved(tmp_path)
+    with pytest.raises(RuntimeError) as refused, roost.init({"lr": 1}, name="one", root=tmp_path) as run:
+        run.load_checkpoint(model=nn.Linear(2, 1))
+    assert "while loading 'model' of checkpoint 0" in refused.value.__notes__[0]
+
+
+def test_without_a_name_each_call_makes_a_package(tmp_path: Path) -> None:
+    paths = []
+    for _ in range(2):
+        with roost.init(root=tmp_path) as run:
+            paths.append(run.path)
+    assert paths[0] != paths[1]
+
+
+def test_metrics_of_a_checkpoint_choose_the_best(tmp_path: Path) -> None:
+    config = {"checkpoint": {"best": [{"monitor": "valid/loss", "mode": "min"}], "fast": 1}}
+    with roost.init(config, name="one", root=tmp_path) as run:
+        for loss in (0.5, 0.2, 0.9):
+            run.log({"train/loss": loss})
+            run.save_checkpoint(metrics={"valid/loss": loss}, model=nn.Linear(1, 1))
+    assert run.package.summary.best == 0.2
+    assert sorted(run.package.kept_ids()) == [1, 2]
