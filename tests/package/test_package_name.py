@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -126,18 +127,49 @@ def test_a_thousand_packages_of_one_name_at_once(tmp_path: Path) -> None:
     assert len(asked) == PROCESSES * EACH  # none was written over by another
 
 
+def stage(root: Path, name: str) -> Path:
+    with package_name.staged(root, name):
+        pass
+    return root / name
+
+
 def test_a_name_that_is_wanted_exactly_is_made_once(tmp_path: Path, messages: Messages) -> None:
-    assert package_name.make_exactly(tmp_path, "a b").is_dir()
+    assert stage(tmp_path, "a b").is_dir()
     (tmp_path / "gone").symlink_to("nowhere")
     for name in ("a b", "gone"):
         with pytest.raises(Refused) as refused:
-            package_name.make_exactly(tmp_path, name)
+            stage(tmp_path, name)
         messages.check(refused.value)
         assert refused.value.setting == "--name"
     with pytest.raises(Refused, match=f"roost submit continue '{tmp_path}/a b'"):
-        package_name.make_exactly(tmp_path, "a b")
+        stage(tmp_path, "a b")
     with pytest.raises(FileNotFoundError):
-        package_name.make_exactly(tmp_path / "none", "a")
+        stage(tmp_path / "none", "a")
+
+
+def test_a_name_is_free_after_its_program_was_killed_or_failed(tmp_path: Path) -> None:
+    pid = os.fork()
+    if pid == 0:
+        with package_name.staged(tmp_path, "one") as made:
+            (made / "args.json").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(pid, 0)
+    with pytest.raises(ZeroDivisionError), package_name.staged(tmp_path, "one"):
+        raise ZeroDivisionError
+    other = tmp_path / ".one.tmp-mine"
+    other.mkdir()
+    with package_name.staged(tmp_path, "one") as made:
+        (made / "file").touch()
+        assert sorted(tmp_path.iterdir()) == sorted([made, other])
+    assert (
+        sorted(tmp_path.iterdir()) == sorted([tmp_path / "one", other]) and (tmp_path / "one/file").exists()
+    )
+
+
+def test_of_two_that_make_a_name_at_once_the_slower_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="a package of this name exists"), package_name.staged(tmp_path, "one"):
+        (stage(tmp_path, "one") / "file").touch()
+    assert [path.name for path in tmp_path.iterdir()] == ["one"] and (tmp_path / "one/file").exists()
 
 
 def test_a_name_that_is_made_of_the_time_is_known() -> None:

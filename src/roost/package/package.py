@@ -7,7 +7,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -66,36 +65,38 @@ class PackageFolder(SessionFolder):
             Exception: Any error of ``fill``; what was created is removed again.
         """
         root.mkdir(parents=True, exist_ok=True)
-        make = package_name.make_exactly if exactly else package_name.make_unique
-        path = make(root, name or package_name.time_name(time.time()))
+        chosen = name or package_name.time_name(time.time())
         try:
-            manifest = (
-                snapshot.copy(selection, path) if selection else {"files": {}, "links": {}, "left_out": []}
-            )
-            for folder in ("Checkpoints", "sessions", "records"):
-                (path / folder).mkdir()
-            settings = sessions.to_json(dict(values))
-            durable.write_new(path / "args.json", [settings])
-            # A digest, because an edit by hand would make the package describe another run.
-            own = {"args.json": {"size": len(settings), "sha256": hashlib.sha256(settings).hexdigest()}}
-            durable.write_new(path / "provenance.json", [sessions.to_json(dict(provenance or {}))])
-            durable.write_new(path / "manifest.json", [sessions.to_json({**manifest, "own": own})])
-            (path / sessions.LOCK_NAME).touch()
-            if fill is not None:
-                fill(path)
-            durable.fsync_folder(path)  # once for all of them, before the name that makes it a package
-            # Last: a folder without it is not a package, so an interrupted creation is never taken for one.
-            durable.write(
-                path / "request.json",
-                sessions.to_json({"format": FORMAT, "kind": PackageKind.TRAIN, **(request or {})}),
-            )
-            durable.fsync_folder(root)
-        except BaseException as error:
-            shutil.rmtree(path, ignore_errors=True)
-            if isinstance(error, OSError) and error.filename is None:
-                error.filename = str(path)  # "No space left on device" alone does not name the disk
+            with (package_name.staged if exactly else package_name.unique)(root, chosen) as path:
+                manifest = (
+                    snapshot.copy(selection, path)
+                    if selection
+                    else {"files": {}, "links": {}, "left_out": []}
+                )
+                for folder in ("Checkpoints", "sessions", "records"):
+                    (path / folder).mkdir()
+                settings = sessions.to_json(dict(values))
+                durable.write_new(path / "args.json", [settings])
+                # A digest, because an edit by hand would make the package describe another run.
+                own = {"args.json": {"size": len(settings), "sha256": hashlib.sha256(settings).hexdigest()}}
+                durable.write_new(path / "provenance.json", [sessions.to_json(dict(provenance or {}))])
+                durable.write_new(path / "manifest.json", [sessions.to_json({**manifest, "own": own})])
+                (path / sessions.LOCK_NAME).touch()
+                if fill is not None:
+                    fill(path)
+                durable.fsync_folder(path)  # once for all of them, before the name that makes it a package
+                # Last: a folder without it is not a package, so an interrupted creation is never taken for
+                # one.
+                durable.write(
+                    path / "request.json",
+                    sessions.to_json({"format": FORMAT, "kind": PackageKind.TRAIN, **(request or {})}),
+                )
+                durable.fsync_folder(root)
+        except OSError as error:
+            if error.filename is None:
+                error.filename = str(root / chosen)  # "No space left on device" alone does not name the disk
             raise
-        return cls(path)
+        return cls(root / chosen if exactly else path)
 
     @classmethod
     def open(cls, path: Path | str) -> Self:

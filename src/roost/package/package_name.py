@@ -1,14 +1,18 @@
 """Names of package folders, and of numbered folders inside them. Nothing is ever overwritten: a name that
 exists gets a suffix, or the next number."""
 
-# Not durable: a name is taken by an atomic mkdir
+# Not durable: a name is taken by an atomic mkdir or rename
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shlex
+import shutil
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from roost.base import durable
@@ -113,19 +117,56 @@ def name_taken_error(root: Path, name: str) -> Refused:
     return Refused("a package of this name exists", setting="--name", received=name, where=root, fix=fix)
 
 
-def make_exactly(root: Path, name: str) -> Path:
-    """Creates ``root/name``. Of several processes that try at the same time, one succeeds.
+@contextmanager
+def staged(root: Path, name: str) -> Iterator[Path]:
+    """Yields a staging folder, which becomes ``root/name`` at the end of the context: a program killed before
+    leaves the name free. What such programs left of this name is removed. Of several processes that try at
+    the same time, one succeeds.
 
     Raises:
-        Refused: The folder exists.
+        Refused: The name exists.
         OSError: The folder cannot be created.
+        Exception: Any error of the context; the staging folder is removed.
     """
     folder = root / name
+    if os.path.lexists(folder):
+        raise name_taken_error(root, name)
+    for left in _entry_names(root):
+        if durable.is_staging(left) and left.startswith(f".{name}.tmp-"):
+            with suppress(OSError), _locked(root / left):
+                shutil.rmtree(root / left, ignore_errors=True)
+    made = durable.make_staging_folder(folder)
     try:
-        folder.mkdir()
-    except FileExistsError:
-        raise name_taken_error(root, name) from None
-    return folder
+        with _locked(made):
+            yield made
+            durable.commit_folder(made, folder)
+    except BaseException as error:
+        shutil.rmtree(made, ignore_errors=True)
+        if os.path.lexists(folder) and isinstance(error, OSError):
+            raise name_taken_error(root, name) from None  # another process has been faster
+        raise
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Locks a folder; raises BlockingIOError if another process has locked it."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def unique(root: Path, name: str) -> Iterator[Path]:
+    """Yields a new folder, as `make_unique` names it; an error of the context removes it."""
+    made = make_unique(root, name)
+    try:
+        yield made
+    except BaseException:
+        shutil.rmtree(made, ignore_errors=True)
+        raise
 
 
 def make_unique(root: Path, name: str) -> Path:

@@ -49,6 +49,11 @@ def test_an_empty_folder_and_none(tmp_path: Path) -> None:
         list_packages(tmp_path / "nowhere")
 
 
+def test_a_package_that_is_not_yet_renamed_into_place_is_no_row(tmp_path: Path) -> None:
+    package(tmp_path / "runs").path.rename(tmp_path / "runs" / ".one.tmp-0123456789ab")
+    assert states(tmp_path / "runs") == []
+
+
 def test_the_index_follows_what_changes(tmp_path: Path) -> None:
     made = package(tmp_path / "runs", state="new")
     assert states(tmp_path / "runs") == [("one", "new")]

@@ -136,7 +136,7 @@ def _packages(given: Iterable[Path]) -> Iterator[Path]:
 
 def _entries(root: Path) -> list[Path]:
     try:
-        return sorted(root.iterdir())
+        return sorted(one for one in root.iterdir() if not durable.is_staging(one.name))
     except OSError:  # not a folder, or one that the user may not read
         return []
 

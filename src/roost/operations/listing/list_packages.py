@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from roost.base import durable
 from roost.base.errors import NotFound
 from roost.operations import work_progress
 from roost.operations.cache_folder import package_index_path, write_cache_file
@@ -210,6 +211,8 @@ def _stamps(folder: Path, names: Iterable[str] | None = None) -> dict[str, tuple
     root = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         for name in os.listdir(root) if names is None else names:  # noqa: PTH208  - by its descriptor
+            if durable.is_staging(name):  # a package that is being made, or never was
+                continue
             try:
                 found = os.stat(f"{name}/sessions", dir_fd=root)  # faster than by the whole path
             except OSError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import sys
 import warnings
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from roost.operations.python_api import package_api
 from roost.operations.python_api.package_api import Package
 from roost.package import package_name
 from roost.package.kinds import PackageKind
+from roost.package.package_draft import PackageDraft
 from roost.package.resume import resume_gate
 from roost.project.package_writer import STATE, PackageWriter
 
@@ -75,12 +77,20 @@ def init(
     if prepared.kind is not PackageKind.PYTHON:
         fix = "train it with `roost run`, or give settings without a Runner"
         raise UsageError("this config names a Runner", setting="config", received=str(config), fix=fix)
-    values = prepared.config.values
-    if name is not None and (prepared.root / name).exists():
-        package = _existing(prepared.root / name, values)
-    else:
-        package = Package(prepared.create(name, exactly=name is not None, command=sys.argv).path)
-    return ScriptRun(package, seed=values.get("seed"))
+    return ScriptRun(_opened(prepared, name), seed=prepared.config.values.get("seed"))
+
+
+def _opened(prepared: PackageDraft, name: str | None) -> Package:
+    """Returns the package of this name, which is made if there is none."""
+    from roost.operations.lifecycle.run import locked_root  # with the queue
+
+    if name is None:
+        return Package(prepared.create(None, command=sys.argv).path)
+    prepared.require_writable()
+    with locked_root(prepared.root):
+        if os.path.lexists(path := prepared.root / name):
+            return _existing(path, prepared.config.values)
+        return Package(prepared.create(name, exactly=True, command=sys.argv).path)
 
 
 def _existing(path: Path, values: Mapping[str, Any]) -> Package:
