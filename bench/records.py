@@ -4,7 +4,8 @@
 
 A step gives 10 scalars: tensors on the CPU, as a loss function returns them, or Python floats. roost takes
 them with `Events.put` at each step, and writes a row (the means over the steps since the row before, and
-their times; one line of JSON, one write) every n steps; a row survives the death of the process. The other
+their times; one line of JSON, one write) every n steps; a row survives the death of the process. The `log` of
+`roost.init`, for loops of one's own, writes such a row at each call. The other
 methods write a line per step and leave it in a buffer. Each round runs all methods in turn; figures are the
 median over rounds of the time per step, and its ratio to the writer of JSON lines. Goal: at most 3 µs per
 step.
@@ -25,6 +26,7 @@ from typing import Any
 
 import torch
 
+import roost
 from roost.package.records import RecordsWriter
 from roost.train.events import Events
 from roost.train.step.timing import Timing
@@ -55,6 +57,14 @@ def roost_rows(every: int) -> Method:
         return seconds
 
     return run
+
+
+def script_log(folder: Path, steps: Steps) -> float:
+    with roost.init(root=folder) as run:
+        begin = time.perf_counter()
+        for values in steps:
+            run.log(values)
+        return time.perf_counter() - begin
 
 
 def put_alone(folder: Path, steps: Steps) -> float:
@@ -128,6 +138,7 @@ def methods() -> dict[str, tuple[Method, bool]]:
         found[f"roost, a row every 10 steps, {kind}"] = roost_rows(10), tensors
         found[f"roost, a row every step, {kind}"] = roost_rows(1), tensors
         found[f"roost, Events.put alone, {kind}"] = put_alone, tensors
+        found[f"roost.init, log at every step, {kind}"] = script_log, tensors
     found["roost, RecordsWriter.row alone, floats"] = writer_alone, False
     found["list.append, floats (nothing is written)"] = list_append, False
     found["csv.writer, floats"] = csv_lines, False
