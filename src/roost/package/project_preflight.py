@@ -345,7 +345,8 @@ def require_runner(package: PackageFolder) -> None:
         raise Refused(
             "the package names no Runner: it was created from Python, and only a program can continue it",
             where=package.path,
-            fix=f"write in Python: with roost.open_package({str(package.path)!r}) as run: run.load()",
+            fix="start its program again (`roost show` has the command), or write in Python: "
+            f"with roost.open_package({str(package.path)!r}) as run: run.load()",
         )
 
 

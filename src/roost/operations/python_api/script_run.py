@@ -290,7 +290,7 @@ class ScriptRun:
         for line in seeding.set_rng_state(state[_RNG]):
             warnings.warn(line, stacklevel=2)
         for loader in self._loaders:
-            for reason in loader.inexact_reasons():
+            for reason in loader.inexact_reasons() if loader.batch else ():
                 print(reason, flush=True)
         self.step, self._parent = state[_STEP], None
         return self.step
