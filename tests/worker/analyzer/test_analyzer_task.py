@@ -13,6 +13,7 @@ import pytest
 
 from roost.analysis import analysis_folder
 from roost.package.package import PackageFolder
+from roost.worker.analyzer import analyzer_task
 from tests.project.dlnest import projects
 from tests.project.trained import trained
 from tests.waiting import wait_for
@@ -298,6 +299,17 @@ def test_a_full_and_a_read_only_disk_end_no_analyzer(package: PackageFolder, tmp
         with started(PackageFolder.open(disk / "run"), untrained=True) as one:
             waits = one.ask(FILLS)
             wait_for(lambda: (disk / "run" / "fill").exists() and not os.statvfs(disk).f_bavail, 60)
+            attempts: list[int] = []
+
+            def is_waiting_for_space() -> bool:
+                """Whether the folder has changed several times, with pauses: what the script returned could
+                not be stored, and its end is tried again and again."""
+                changed = waits.stat().st_mtime_ns
+                if not attempts or changed - attempts[-1] > 0.5e9 * analyzer_task._SPACE_SECONDS:
+                    attempts.append(changed)
+                return len(attempts) > 3
+
+            wait_for(is_waiting_for_space, 60)
             assert analysis_folder.read(waits).state == "running", "its end cannot be stored yet"
             (disk / "run" / "fill").unlink()
             assert "No space left" in (one.ended(waits).error or ""), "its value could not be stored"
