@@ -57,7 +57,7 @@ class BatchFetcher:
         if self.is_in_memory:
             if isinstance(self._dataset, Arrays):
                 return self._dataset.batch(indices)
-            chosen = torch.as_tensor(indices)
+            chosen = torch.from_numpy(np.array(indices, np.int64))  # torch reads a list several times slower
             return [tensor[chosen] for tensor in self._dataset.tensors]
         with single_thread():
             if not self.draws_randomness and hasattr(self._dataset, "__getitems__"):
