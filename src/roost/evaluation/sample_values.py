@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -132,7 +133,7 @@ def _column(name: str, value: Any, ids: Sequence[Any], files: FileWriter) -> Any
             fix=_FIX,
         )
     if isinstance(value, np.ndarray):
-        numbers = int(np.prod(value.shape[1:]))
+        numbers = math.prod(value.shape[1:])
         if value.dtype.kind in "biuf" and 0 < numbers <= MAX_INLINE_NUMBERS:
             return value
         if value.dtype.kind in "SU":
