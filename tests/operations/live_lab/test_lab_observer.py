@@ -145,6 +145,21 @@ def test_prefixes_become_longer_when_an_id_comes_that_begins_alike(lab: Lab, fol
     assert [one.row for one in follower.state.all_tasks()] == list_tasks()
 
 
+def test_a_task_that_changes_while_its_prefix_becomes_longer_has_its_new_row(
+    lab: Lab, follower: Follower
+) -> None:
+    first = lab.task("true")
+    with lab.store() as store:
+        store.submit([first])
+        follower.until(lambda: follower.state_of(first.id))
+        store.change(first.id, priority=5)
+        store.submit([msgspec.structs.replace(first, id=first.id[:12] + "0" * 14)])
+    follower.look()
+    shown = follower.state.task(first.id)
+    assert shown is not None and shown.row.priority == 5
+    assert [one.row for one in follower.state.all_tasks()] == list_tasks()
+
+
 def test_the_ended_tasks_that_are_shown_are_bounded(
     lab: Lab, follower: Follower, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -126,9 +126,9 @@ class QueueWatch:
             changed = [task for task in found.values() if self.tasks.get(task.id) != task]
         else:
             gone, is_first = [], False
-        lengthened = () if is_first else self._add_ids(changed)
         for task in changed:
             self.tasks[task.id] = task
+        lengthened = () if is_first else self._add_ids(changed)
         yield from self._sweep_changes(changed)
         yield from self._rows_of([*changed, *lengthened], cards)
         self.changed = changed
