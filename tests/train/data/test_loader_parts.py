@@ -49,18 +49,27 @@ def test_persistent_workers_are_ended_and_that_is_said(capsys: pytest.CaptureFix
     assert "the set: persistent_workers is ignored" in capsys.readouterr().out
 
 
-def test_a_connection_that_broke_because_a_worker_was_killed_says_so() -> None:
+def noticed_by_torch() -> RuntimeError:
+    """As torch raises it when it has noticed the worker's end."""
+    error = RuntimeError("DataLoader worker (pid(s) 1) exited unexpectedly")
+    error.__cause__ = ConnectionRefusedError(111, "Connection refused")
+    return error
+
+
+@pytest.mark.parametrize("broken", [ConnectionResetError(104, "reset"), noticed_by_torch()])
+def test_a_connection_that_broke_because_a_worker_was_killed_says_so(broken: Exception) -> None:
     workers = [multiprocessing.get_context("fork").Process(target=signal.pause) for _ in range(2)]
     for worker in workers:
         worker.start()
     iterator = SimpleNamespace(_workers=workers)
     try:
-        for other in (ValueError("the project's own"), ConnectionResetError(104, "reset")):
-            assert workers[1].pid is not None
-            if isinstance(other, ConnectionError):
-                os.kill(workers[1].pid, signal.SIGKILL)
-            loader_parts.note_killed_worker(other, iterator)
-        assert other.__notes__ == [f"worker process {workers[1].pid} of the loader was killed by SIGKILL"]
+        assert workers[1].pid is not None
+        own = RuntimeError("the project's own")
+        loader_parts.note_killed_worker(own, iterator)
+        assert not hasattr(own, "__notes__")
+        os.kill(workers[1].pid, signal.SIGKILL)
+        loader_parts.note_killed_worker(broken, iterator)
+        assert broken.__notes__ == [f"worker process {workers[1].pid} of the loader was killed by SIGKILL"]
         loader_parts.note_killed_worker(ConnectionResetError(104, "reset"), iter([]))
     finally:
         for worker in workers:

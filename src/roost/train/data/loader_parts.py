@@ -66,9 +66,11 @@ def shut_down(loader: Any, iterator: Any) -> None:
 def note_killed_worker(error: Exception, iterator: Any) -> None:
     """Adds to the error of a broken connection that a worker process of a DataLoader was killed, if one was.
     torch fetches tensors from a socket of the worker, which may break before torch has noticed the end of
-    that process."""
+    that process. If it has noticed the end, its own error, caused by that of the connection, has no signal.
+    """
     workers = getattr(iterator, "_workers", None)
-    if not workers or not isinstance(error, ConnectionError | EOFError):
+    broken = error.__cause__ if isinstance(error, RuntimeError) else error
+    if not workers or not isinstance(broken, ConnectionError | EOFError):
         return
     ended = connection.wait([worker.sentinel for worker in workers], timeout=_END_SECONDS)
     for worker in workers:

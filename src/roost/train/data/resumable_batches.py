@@ -13,7 +13,7 @@ from roost.train.data.external_loader import ExternalLoader, is_external_loader
 class ResumableBatches:
     """The batches of a loader; each ``for`` yields the rest of the current epoch.
 
-    A loop that is left early, by ``break`` or an error, loses no batch: the next ``for`` goes on after the
+    A loop that is left early, by ``break`` or an error, loses no batch: the next ``for`` continues after the
     newest batch, in the same epoch.
 
     Args:
