@@ -85,8 +85,7 @@ class PackageFolder(SessionFolder):
                 if fill is not None:
                     fill(path)
                 durable.fsync_folder(path)  # once for all of them, before the name that makes it a package
-                # Last: a folder without it is not a package, so an interrupted creation is never taken for
-                # one.
+                # Last: a folder without it is no package, so an interrupted creation is never taken for one.
                 durable.write(
                     path / "request.json",
                     sessions.to_json({"format": FORMAT, "kind": PackageKind.TRAIN, **(request or {})}),

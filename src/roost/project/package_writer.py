@@ -219,7 +219,7 @@ class PackageWriter:
     ) -> Manifest:
         """Saves ``state`` as one checkpoint, with a row of its metrics. See `roost.Package.save`."""
         given = {name: _number(name, value) for name, value in metrics.items()}
-        step, epoch = _count("step", step), _count("epoch", epoch)
+        step, epoch = checked_count("step", step), checked_count("epoch", epoch)
         checkpoints = self.checkpoints()
         before = checkpoints.newest
         if before is not None and checkpoint.part_names(before) != [self._part]:
@@ -322,7 +322,8 @@ def _number(name: str, value: Any) -> float:
         raise Refused("is not a number", setting=f"metrics.{name}", received=value, fix=fix) from None
 
 
-def _count(name: str, value: Any) -> int | None:
+def checked_count(name: str, value: Any) -> int | None:
+    """Returns a whole number from 0 on; None for None. Raises Refused for anything else."""
     if value is None:
         return None
     try:

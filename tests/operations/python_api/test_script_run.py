@@ -195,6 +195,11 @@ def _step_goes_back(root: Path) -> None:
         run.log({"loss": 1}, step=4)
 
 
+def _step_is_a_text(root: Path) -> None:
+    with roost.init(root=root) as run:
+        run.log({"loss": 1}, step="5")  # type: ignore[arg-type]
+
+
 def _ended(root: Path) -> None:
     run = roost.init(root=root)
     run.finish()
@@ -237,6 +242,7 @@ def _name_with_slash(root: Path) -> None:
         (_no_state_dict, UsageError),
         (_no_object, UsageError),
         (_step_goes_back, Refused),
+        (_step_is_a_text, Refused),
         (_ended, Refused),
         (_no_number, Refused),
         (_foreign_folder, Refused),

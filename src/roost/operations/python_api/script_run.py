@@ -19,10 +19,11 @@ from roost.package import package_name
 from roost.package.kinds import PackageKind
 from roost.package.package_draft import PackageDraft
 from roost.package.resume import resume_gate
-from roost.project.package_writer import STATE, PackageWriter
+from roost.project.package_writer import STATE, PackageWriter, checked_count
 
 if TYPE_CHECKING:
     from roost.train.data.resumable_batches import ResumableBatches
+    from roost.train.progress import Progress
 
 _OBJECTS, _LOADERS, _RNG, _STEP = "objects", "loaders", "rng", "step"
 """The keys of a saved state."""
@@ -180,8 +181,7 @@ class ScriptRun:
         """
         self._require_open()
         self._require_loaded()
-        found = self.step + 1 if step is None else step
-        self._require_step(found)
+        found = self._checked_step(step, self.step + 1)
         self._writer.log(self._progress(found), metrics)
         self.step = found
 
@@ -230,8 +230,7 @@ class ScriptRun:
         self._require_open()
         self._require_loaded()
         _require_methods(objects, "state_dict")
-        found = self.step if step is None else step
-        self._require_step(found)
+        found = self._checked_step(step, self.step)
         state = {
             _OBJECTS: {name: one.state_dict() for name, one in objects.items()},
             _LOADERS: [one.state_dict() for one in self._loaders],
@@ -325,7 +324,7 @@ class ScriptRun:
             loader.close()
         self._writer.end(error, is_done=is_done)
 
-    def _progress(self, step: int) -> Any:
+    def _progress(self, step: int) -> Progress:
         from roost.train.progress import Progress
 
         first = self._loaders[0] if self._loaders else None
@@ -344,7 +343,10 @@ class ScriptRun:
                 fix="call `load_checkpoint` first; or begin a run of another name",
             )
 
-    def _require_step(self, step: int) -> None:
+    def _checked_step(self, given: int | None, default: int) -> int:
+        step = checked_count("step", given)
+        if step is None:
+            return default
         if step < self.step:
             raise Refused(
                 f"the run is at step {self.step} already",
@@ -352,6 +354,7 @@ class ScriptRun:
                 received=step,
                 fix=f"give a step from {self.step} on",
             )
+        return step
 
 
 def _require_methods(objects: Mapping[str, Any], method: str) -> None:
