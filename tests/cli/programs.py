@@ -77,6 +77,17 @@ class Terminal:
             return
         raise TimeoutError(f"{text!r} was not shown; the end of what was: {self.seen[-2000:]!r}")
 
+    def press_ctrl_c_until_end(self) -> None:
+        """Presses Ctrl-C until the program ends: one during a line of a shell ends only the line."""
+        for _ in range(20):
+            self.press_ctrl_c()
+            try:
+                self.process.wait(3.0)
+            except subprocess.TimeoutExpired:
+                continue
+            return
+        raise TimeoutError(f"it has not ended; the end of what was shown: {self.seen[-2000:]!r}")
+
     def hang_up(self) -> None:
         """The terminal is gone, as when its window is closed."""
         os.close(self.fd)

@@ -178,7 +178,7 @@ def test_a_simple_terminal_suffices(
     shell.wait_for("local>")
     see(shell, "showTask", "no tasks")
     see(shell, "nothing", "there is no verb")
-    shell.press_ctrl_c()
+    shell.press_ctrl_c_until_end()
     code, seen = shell.end()
     assert code == 0 and "Traceback" not in seen
 
