@@ -266,6 +266,10 @@ class ClientMethods:
         command: Sequence[str],
         *,
         folder: Path | str,
+        in_place: bool = False,
+        source: str | None = None,
+        metrics: Sequence[str] = (),
+        resume_with: str | None = None,
         description: str | None = None,
         name: str | None = None,
         **resources: Unpack[ResourceArguments],
@@ -274,14 +278,20 @@ class ClientMethods:
 
         Args:
             command: The command and its arguments.
-            folder: The path of its working folder, as for `submit`.
+            folder: The path of the folder of its code, which is copied; as for `submit`.
+            in_place: Run it in the folder, without a copy.
+            source: Other code: a folder, an archive, or ``git+URL@commit``.
+            metrics: Texts NAME=REGEX, for metrics in its output.
+            resume_with: Arguments that are added from the second session on, such as
+                ``--resume {checkpoint}``.
             description: A few words about the run.
             name: The name of the package.
             **resources: `ResourceArguments`.
         """
         return post(
-            "/commands", SubmitResponse, command=command, folder=self._path(folder), description=description,
-            name=name, **resources,
+            "/commands", SubmitResponse, command=command, folder=self._path(folder), in_place=in_place,
+            source=source, metrics=metrics, resume_with=resume_with, description=description, name=name,
+            **resources,
         )  # fmt: skip
 
     @operation

@@ -2,6 +2,7 @@
 ...) call them and have no logic of their own.
 
 lifecycle: to create, run, continue, fork, stop and debug packages
+programs: to run any program of the user as a package
 converting: to convert the configs of other trainers
 sessions: how operations start sessions and workers, and follow them
 queue: to submit tasks, list them, explain them and change them

@@ -20,7 +20,7 @@ class PackageKind(StrEnum):
     PYTHON = "python"
     """A loop of the user's own, by the Python API; `roost continue` needs a Runner."""
     COMMAND = "command"
-    """Any program."""
+    """Any program, in a copy of its code or where it was typed."""
 
     @classmethod
     def of(cls, request: Mapping[str, Any]) -> PackageKind:
@@ -34,11 +34,6 @@ class PackageKind(StrEnum):
     def trains(self) -> bool:
         """Whether the package's own code is trained, by sessions that roost starts."""
         return self in (PackageKind.TRAIN, PackageKind.DLNEST)
-
-    @property
-    def may_continue(self) -> bool:
-        """Whether another session can go on from its checkpoints."""
-        return self is not PackageKind.COMMAND
 
 
 class TaskKind(StrEnum):

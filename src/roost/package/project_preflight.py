@@ -338,9 +338,9 @@ def require_runner(package: PackageFolder) -> None:
     Raises:
         Refused: It is the package of a command, or was created from Python with settings without a Runner.
     """
-    if not PackageKind.of(package.request).may_continue:
-        message = "a command ran in the package, which cannot be continued"
-        raise Refused(message, where=package.path, fix="submit the command again")
+    if PackageKind.of(package.request) is PackageKind.COMMAND:
+        message = "the package is of a program, which has no Runner"
+        raise Refused(message, where=package.path, fix="use the program itself, or write a config")
     if PackageKind.of(package.request) is not PackageKind.DLNEST and package.args.get("runner") is None:
         raise Refused(
             "the package names no Runner: it was created from Python, and only a program can continue it",

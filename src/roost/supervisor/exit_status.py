@@ -9,14 +9,12 @@ import signal
 from typing import NamedTuple
 
 from roost.base.errors import INTERRUPTED_EXIT_CODE, STOPPED_EXIT_CODE
-from roost.base.system.worker_protocol import OUT_OF_HOST_MEMORY
+from roost.base.system.worker_protocol import NOT_STARTED, OUT_OF_HOST_MEMORY
 
 PEER_FAILED = "peer"
 """The reason of a rank that failed only because another rank is gone."""
 STALLED = "stalled"
 """The reason of a session that was ended because it stalled."""
-NOT_STARTED = "start"
-"""The reason of a session whose worker did not start: the worker has printed nothing."""
 SUPERVISOR_KILLED = "supervisor"
 """The reason of a session that ended only because its supervisor was killed."""
 _STATES = ("succeeded", "failed", "stopped")

@@ -15,10 +15,9 @@ import os
 import signal
 from typing import TYPE_CHECKING
 
-from roost.base.system.worker_protocol import OUT_OF_HOST_MEMORY, OUT_OF_MEMORY
+from roost.base.system.worker_protocol import NOT_STARTED, OUT_OF_HOST_MEMORY, OUT_OF_MEMORY
 from roost.supervisor import worker_process
 from roost.supervisor.exit_status import (
-    NOT_STARTED,
     PEER_FAILED,
     STALLED,
     SessionOutcome,

@@ -13,9 +13,13 @@ import sys
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from roost.base.system import prctl
-from roost.base.system.worker_protocol import REPORT_VARIABLE, STACKS_VARIABLE, TOKEN_VARIABLE
+from roost.base.system.worker_protocol import (
+    NOT_STARTED,
+    REPORT_VARIABLE,
+    STACKS_VARIABLE,
+    TOKEN_VARIABLE,
+)
 from roost.supervisor import signals
-from roost.supervisor.exit_status import NOT_STARTED
 from roost.supervisor.processes import cgroup
 from roost.supervisor.session_spec import SessionSpec
 

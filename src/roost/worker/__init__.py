@@ -9,6 +9,7 @@ dlnest_task: training of a project in DLNest's contract
 initialize_task: the hook of ``roost run --initialize``
 analyze_task: an analysis script
 analyzer/: the loop of an analyzer, a task of the lab that runs one script after another
+programs/: programs of the user, started and observed from outside
 results/: export of weights and predictions
 check/: the check, a shortened run
 data_report/: the report on a project's sets

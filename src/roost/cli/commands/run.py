@@ -5,23 +5,34 @@ from __future__ import annotations
 import os
 import shlex
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from roost.base.errors import NotFound, UsageError
 from roost.base.text.suggestions import closest_match
-from roost.cli.options.config_help import ConfigCommand, config_options
+from roost.cli.options.config_help import config_options
 from roost.cli.options.device_option import device_options
 from roost.cli.options.evaluation_options import following_evaluation, take_following_evaluation
 from roost.cli.options.follow_options import follow_or_detach, terminal_options
+from roost.cli.options.program_options import ProgramCommand, program_options, take_program_options
 from roost.cli.options.rank_options import ranks_options, take_time_limit
 from roost.cli.options.session_options import take_session_options
 from roost.cli.other_tools import batch_script, option_values
 
+if TYPE_CHECKING:
+    from roost.operations.programs.program_package import ProgramOptions
 
-@click.command("run", cls=ConfigCommand)
-@click.argument("arguments", nargs=-1, metavar="[CONFIG] [a.b=c]...")
+
+_NOT_OF_PROGRAMS = {
+    "config": "-c", "project": "--project", "tuning": "-f", "step": "--iter", "no_save": "-ns",
+    "use_description": "-sd", "initialize": "--initialize", "pdb": "--pdb", "explain": "--explain",
+    "print_config": "--print-config", "as_json": "--json",
+}  # fmt: skip
+
+
+@click.command("run", cls=ProgramCommand)
+@click.argument("arguments", nargs=-1, metavar="[CONFIG] [a.b=c]... [-- COMMAND...]")
 @config_options
 @click.option("-d", "--description", help="A short text about the run.")
 @click.option("--name", help="The package's name; the same command again continues it.")
@@ -39,6 +50,7 @@ from roost.cli.other_tools import batch_script, option_values
     is_flag=True,
     help="Only build everything, save step 0 and show the model; roost continue trains it.",
 )
+@program_options
 @following_evaluation
 @device_options("auto")
 @ranks_options
@@ -50,7 +62,7 @@ def command(arguments: tuple[str, ...], **options: Any) -> int:
     """Copies the project into a new package and trains it there.
 
     The code is copied before the run starts, so you can continue editing. a.b=c changes a setting, +a.b=c
-    adds one, ~a.b removes one.
+    adds one, ~a.b removes one. After -- it is any program: its folder is copied, and it runs in the copy.
 
     \b
     roost run config.yaml
@@ -67,7 +79,14 @@ def command(arguments: tuple[str, ...], **options: Any) -> int:
     roost run config.yaml --evaluate --variants variants.yaml   # tests the best weights at the end
     roost run config.yaml --explain optimizers.main.lr
     roost run root_config.json epochs=5 roost.precision=bf16    # a project of DLNest
+    roost run -- python train.py --epochs 2    # any program, with its code, output and metrics
+    roost run --name mnist --resume-with "--resume {checkpoint}" -- python main.py
+    roost run --from git+https://github.com/ORG/REPO@v1.0 -- python main.py
     """
+    absent = {**_NOT_OF_PROGRAMS, "evaluate": "--evaluate"}
+    program = take_program_options(options, arguments, command="run", absent=absent)
+    if program is not None:
+        return _run_program(program, options)
     config, overrides = config_and_overrides(options.pop("config"), arguments)
     overrides += take_time_limit(options)
     if options["step"] is not None and options["name"] is None:
@@ -91,6 +110,17 @@ def command(arguments: tuple[str, ...], **options: Any) -> int:
 
     request = RunRequest(config=config, overrides=overrides, evaluate=evaluation, **session, **options)
     return follow_or_detach(run(request), detach=detach)
+
+
+def _run_program(program: ProgramOptions, options: dict[str, Any]) -> int:
+    from roost.operations.programs.run_program import RunProgramRequest, run_program
+
+    limit = options.pop("time_limit")
+    detach, session = take_session_options(options)
+    request = RunProgramRequest(
+        program=program, device=session["device"], ranks=session["ranks"], time_limit=limit
+    )
+    return follow_or_detach(run_program(request), detach=detach)
 
 
 def config_and_overrides(

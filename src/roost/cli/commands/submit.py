@@ -15,8 +15,14 @@ import click
 from roost.base.errors import Refused, UsageError
 from roost.cli import queued_readers
 from roost.cli.commands.continue_ import package_and_overrides
-from roost.cli.options.config_help import ConfigCommand, config_options, typed_arguments
+from roost.cli.options.config_help import config_options, typed_arguments
 from roost.cli.options.evaluation_options import following_evaluation, take_following_evaluation
+from roost.cli.options.program_options import (
+    ProgramCommand,
+    program_options,
+    take_program_options,
+    typed_program,
+)
 from roost.cli.options.resource_options import take_task_options, task_options
 from roost.cli.options.trust_option import trust_option
 from roost.cli.other_tools import batch_script
@@ -27,7 +33,6 @@ if TYPE_CHECKING:
     from roost.operations.queue.new_tasks import NewTasks
     from roost.operations.queue.submit import SubmitRequest
 
-_COMMAND_ARGUMENTS = f"{__name__}.command"
 _MAX_SHOWN = 5
 _CONFIRM_ABOVE = 1000
 """A larger sweep must be confirmed: `seed=0..4000` may be a typing error for 0..4."""
@@ -39,9 +44,8 @@ _FORM_OPTIONS = {
 """The options that not all of the three forms (new run, continue, command) have."""
 
 
-class _SubmitCommand(ConfigCommand):
-    """Takes everything after ``--`` as a command line, even if it looks like options of `roost submit`. The
-    forms of `roost.cli.queued_readers` are commands with options of their own."""
+class _SubmitCommand(ProgramCommand):
+    """The forms of `roost.cli.queued_readers` are commands with options of their own."""
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
@@ -52,11 +56,7 @@ class _SubmitCommand(ConfigCommand):
         return form.make_context(f"{info_name} {args[0]}", args[1:], parent, **extra)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if "--" in args:
-            at = args.index("--")
-            ctx.meta[_COMMAND_ARGUMENTS] = args[at + 1 :]
-            args = args[:at]
-        typed = list(args)
+        typed = args[: args.index("--")] if "--" in args else list(args)
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
@@ -80,6 +80,7 @@ class _SubmitCommand(ConfigCommand):
 @click.option("--name", help="The package's name; of a sweep, its name and the prefix of its packages.")
 @click.option("-ns", "no_save", is_flag=True, help="Name the package NOSAVE: a trial that can be deleted.")
 @click.option("-sd", "use_description", is_flag=True, help="Name the package by its description.")
+@program_options
 @following_evaluation
 @task_options
 @click.option("--check", is_flag=True, help="Run roost check first; of a sweep, for all values except seeds.")
@@ -87,8 +88,7 @@ class _SubmitCommand(ConfigCommand):
 @trust_option
 @click.option("--yes", is_flag=True, help=f"Do not ask before a sweep of more than {_CONFIRM_ABOVE:,} tasks.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; everything else goes to stderr.")
-@click.pass_context
-def command(ctx: click.Context, /, arguments: tuple[str, ...], as_json: bool, **options: Any) -> int:
+def command(arguments: tuple[str, ...], as_json: bool, **options: Any) -> int:
     """Queues a training, a sweep, an analyzer, a prediction, an evaluation, or any command on this machine.
 
     The package exists when this command returns, so you can continue editing. `roost tasks` shows the queue.
@@ -99,12 +99,13 @@ def command(ctx: click.Context, /, arguments: tuple[str, ...], as_json: bool, **
     roost submit config.yaml --gpus 2 -DDP --time-limit 11h30m
     roost submit config.yaml -m 20GB --begin 22:00 --priority 1 --check
     roost submit continue runs/NAME max_epochs=20 --after 06f3 --begin "tomorrow 08:00"
-    roost submit --gpus 1 --retry 2 -- python train.py --epochs 3
+    roost submit --gpus 1 --retry 2 -- python train.py --epochs 3   # any program, in a copy of its code
+    roost submit --retry 5 --resume-with "--resume {checkpoint}" -- python train.py
     roost submit analyze runs/NAME            # a loaded model, for one script after another
     roost submit predict runs/NAME test       # these have options of their own: --help after the word
     roost submit evaluate runs/NAME --checkpoints best,last
     """
-    found = _submit(ctx.meta.get(_COMMAND_ARGUMENTS), arguments, options)
+    found = _submit(arguments, options)
     if isinstance(found, int):
         return found
     from roost.operations.queue.resources import begin_notes
@@ -120,25 +121,21 @@ def command(ctx: click.Context, /, arguments: tuple[str, ...], as_json: bool, **
     return 0
 
 
-def _submit(
-    typed: Sequence[str] | None, arguments: tuple[str, ...], options: dict[str, Any]
-) -> NewTasks | int:
+def _submit(arguments: tuple[str, ...], options: dict[str, Any]) -> NewTasks | int:
     """Queues the tasks; returns them, or the exit code of a check that failed."""
     _require_quoted_begin(options["begin"], arguments)
     _require_no_dependency(options["description"])
     requested, overrides = take_task_options(options)
     evaluation = take_following_evaluation(options)
-    if evaluation is not None and (typed is not None or arguments[:1] == ("continue",)):
+    if evaluation is not None and (typed_program() is not None or arguments[:1] == ("continue",)):
         what = "--evaluate follows a new training"
         raise UsageError(what, fix="leave it out; `roost submit evaluate PACKAGE` queues an evaluation")
-    if typed is not None:
-        _require_absent(options, [name for name in _FORM_OPTIONS if name != "name"], "a command")
-        if arguments or not typed:
-            what = f"{arguments[0]!r} is written before --" if arguments else "no command is given after --"
-            raise UsageError(what, fix="type `roost submit --gpus 1 -- python train.py`")
-        from roost.operations.queue.submit_command import submit_command
+    absent = {name: spelling for name, spelling in _FORM_OPTIONS.items() if name != "name"}
+    program = take_program_options(options, arguments, command="submit", absent=absent)
+    if program is not None:
+        from roost.operations.programs.submit_program import submit_program
 
-        return submit_command(typed, requested, name=options["name"], description=options["description"])
+        return submit_program(program, requested)
     if arguments[:1] == ("continue",):
         return _submit_continue((*arguments[1:], *overrides), options, requested)
     if arguments[:1] == ("fork",) and not Path("fork").exists():

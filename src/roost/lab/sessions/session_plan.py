@@ -39,8 +39,11 @@ class SessionPlan(msgspec.Struct, frozen=True, kw_only=True):
     the session's number are appended."""
     is_command: bool = False
     """Whether the program is a command of the user, whose exit code is the outcome; else it is a worker."""
+    is_observed: bool = False
+    """Whether that command is started by `roost.worker.programs`, which gets the arguments of a worker; not
+    that of a task which an older roost has queued."""
     cwd: str = ""
-    """The working directory of a command; empty: the package, as for a worker."""
+    """The working directory of a command that is not observed; empty: the package, as for a worker."""
     env: dict[str, str]
     """The environment of the process that made the request. It may hold secrets, so no package holds it."""
     own_env: dict[str, str] = {}
@@ -101,8 +104,9 @@ def add_session(
     package, files = str(folder.package_path), folder.session_files
     own_folder = () if folder.is_package else (str(folder.path),)
     terminal = str(plan.request.get("terminal") or "")
+    is_bare = plan.is_command and not plan.is_observed
     return SessionSpec(
-        argv=[*plan.argv, *([] if plan.is_command else [package, *own_folder, str(number)])],
+        argv=[*plan.argv, *([] if is_bare else [package, *own_folder, str(number)])],
         cwd=plan.cwd or package,
         env=_environment(plan, cards, leases, deadline),
         package=package,

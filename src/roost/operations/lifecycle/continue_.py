@@ -89,6 +89,10 @@ def continue_(request: ContinueRequest) -> StartedSession:
         OSError: The request of the session cannot be written.
     """
     package = package_schema.open_checked(request.package, to_continue=True)
+    if PackageKind.of(package.request) is PackageKind.COMMAND:
+        from roost.operations.programs.run_program import continue_program  # which builds on this module
+
+        return continue_program(package, request)
     if request.step is not None:
         request = replace(request, checkpoint=package.store().at_step(request.step).id)
     lock_fd = lock_package(package)

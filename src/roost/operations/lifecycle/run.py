@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import quote
+from typing import Any
 
 from roost.base import durable
 from roost.base.errors import ConfigError, NotFound, Refused, UsageError
@@ -31,6 +32,7 @@ from roost.package.package import PackageFolder
 from roost.package.package_draft import TrainingDraft, prepare_training
 from roost.package.resume import resume_gate
 from roost.package.session_schema import SessionRequest
+from roost.package.snapshot import Selection
 
 CODE = frozenset([".py", ".pyi", ".pyx", ".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".so"])
 CODE_AND_SETTINGS = CODE | {".json", ".yaml", ".yml", ".toml", ".ini", ".sh"}
@@ -229,12 +231,29 @@ def _differences(plan: TrainingDraft, package: PackageFolder) -> list[str]:
         resume_gate.format_difference(one) for one in nested_values.differences(before, plan.config.values)
     ]
     configs = {file.resolve() for file in plan.config.files}
-    manifest = package.manifest
-    entries = manifest["files"].items()
-    changed = [name for name, one in entries if not snapshot.is_unchanged(plan.selection.source(name), one)]
-    added = sorted(set(plan.selection.files) - manifest["files"].keys())
-    for word, found, kinds in (("has changed", changed, CODE_AND_SETTINGS), ("is new", added, CODE)):
-        for name in found:
-            if Path(name).suffix in kinds and (plan.project / name).resolve() not in configs:
-                different.append(f"{name} {word}")
-    return different
+    changed = changed_code(plan.selection, package.manifest)
+    return [
+        *different,
+        *(f"{name} {word}" for name, word in changed if (plan.project / name).resolve() not in configs),
+    ]
+
+
+def changed_code(selection: Selection, manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Returns the files of code and settings that differ from those of a package, which was made at another
+    time: the name of each, and whether it ``has changed`` or ``is new``.
+
+    Args:
+        selection: The files that would be copied now.
+        manifest: The manifest of the package.
+    """
+    entries = manifest["files"]
+    changed = [
+        name for name, one in entries.items() if not snapshot.is_unchanged(selection.source(name), one)
+    ]
+    added = sorted(set(selection.files) - entries.keys())
+    return [
+        (name, word)
+        for word, found, kinds in (("has changed", changed, CODE_AND_SETTINGS), ("is new", added, CODE))
+        for name in found
+        if Path(name).suffix in kinds
+    ]

@@ -6,7 +6,6 @@ new_tasks: new rows of the queue, queued all or none
 submit: trainings become tasks
 sweep: overrides with several values, expanded to combinations
 continue_interrupted: all runs that were interrupted are queued again
-submit_command: a command of the user becomes a task
 reading_task: a task that only reads a package, with a session folder of its own
 expected_memory: the card memory that pending tasks will get, and why
 memory_profile: the key under which the memory use of a task is learned

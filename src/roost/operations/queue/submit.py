@@ -33,6 +33,7 @@ from roost.operations.lifecycle.continue_ import (
     nothing_to_train,
     previous_device,
 )
+from roost.operations.programs.submit_program import submit_continue_program
 from roost.operations.queue import sweep
 from roost.operations.queue.new_tasks import (
     NewTasks,
@@ -52,6 +53,7 @@ from roost.operations.reading import package_schema
 from roost.operations.sessions.rank_layout import RankRequest, queued_ranks, with_previous_layout
 from roost.operations.sessions.session_request import first_request, lock_package, session_plan
 from roost.package import package_name
+from roost.package.kinds import PackageKind
 from roost.package.package import PackageFolder
 from roost.package.package_draft import TrainingDraft, prepare_training
 
@@ -158,6 +160,8 @@ def submit_continue(request: ContinueRequest, options: TaskOptions) -> NewTasks:
     if options.max_parallel is not None:
         raise _not_a_sweep()
     package = package_schema.open_checked(request.package, to_continue=True)
+    if PackageKind.of(package.request) is PackageKind.COMMAND:
+        return submit_continue_program(package, request, options)
     conditions = task_conditions(options)
     with state_folder.exclusive_lock(
         package.path

@@ -20,8 +20,7 @@ from roost.lab.queue.task import ENDED, KILL, LIVE, STOP, Task
 from roost.operations import lab, resolve
 from roost.operations.lifecycle.stop import StopPending, StopResult, may_be_stopped, stop
 from roost.operations.listing import named_packages
-from roost.package import live_progress, sessions
-from roost.package.kinds import PackageKind
+from roost.package import live_progress
 
 _TICK_SECONDS = 0.05
 
@@ -37,11 +36,8 @@ class StopProgress:
 
     @property
     def can_continue(self) -> bool:
-        """Whether `roost continue` can resume the package; it cannot resume a command, or a task that only
-        reads the package."""
-        if self.task is not None and not self.task.traits.locks_package:
-            return False
-        return PackageKind.of(sessions.load_json(self.package / "request.json") or {}).may_continue
+        """Whether `roost continue` can resume the package: not a task that only reads it."""
+        return self.task is None or self.task.traits.locks_package
 
 
 def stop_all(named: Sequence[str | Path], *, now: bool = False) -> Iterator[StopProgress]:

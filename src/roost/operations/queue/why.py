@@ -28,7 +28,7 @@ from roost.operations.queue.list_tasks import REMOVED_NOTE, card_numbers, read_e
 from roost.operations.queue.task_labels import TaskLabels
 from roost.operations.task_results import TaskEvent, TaskExplanation
 from roost.package import session_folder, sessions
-from roost.package.kinds import PackageKind
+from roost.worker.programs.program_request import ProgramRequest
 
 
 def why(text: str) -> list[TaskExplanation]:
@@ -114,10 +114,17 @@ def _explanation(
         ahead=ahead,
         reason=labels.replace_ids(task.reason),
         why=line,
-        command=list(task.plan["argv"]) if task.plan.get("is_command") else [],
+        command=_command(task),
         can_go_on=_can_continue(task),
         events=[TaskEvent(event.at, event.kind, labels.replace_ids(event.text)) for event in events],
     )
+
+
+def _command(task: Task) -> list[str]:
+    """Returns the command line of a program; empty for other tasks."""
+    if not task.plan.get("is_command"):
+        return []
+    return list(task.plan.get("request", {}).get("command") or task.plan["argv"])
 
 
 def _place_note(task: Task, ahead: int | None) -> str:
@@ -129,11 +136,17 @@ def _place_note(task: Task, ahead: int | None) -> str:
 
 
 def _restart_note(task: Task) -> str:
-    """Returns when a command, which has no checkpoint, begins again from its start."""
+    """Returns when a program is started again, and from where."""
     if task.need.no_restart:
         return "; it never begins again (--no-restart)"
     lost = "the machine or the processes that supervise it crash"
-    return f"; if {lost}, it begins again from its start (unless submitted with --no-restart)"
+    begin = "from its own checkpoint" if _resumes(task) else "from its start"
+    return f"; if {lost}, it begins again {begin} (unless submitted with --no-restart)"
+
+
+def _resumes(task: Task) -> bool:
+    request = sessions.load_json(Path(task.package) / "request.json") or {}
+    return bool(ProgramRequest.of(request).resume_with)
 
 
 def _guard_note(task: Task) -> str:
@@ -155,8 +168,7 @@ def _can_continue(task: Task) -> bool:
         return False
     package = Path(task.package)
     later = package / "sessions" / f"{task.session + 1}.request.json"
-    request = sessions.load_json(package / "request.json")
-    return request is not None and PackageKind.of(request).may_continue and not later.exists()
+    return (package / "request.json").exists() and not later.exists()
 
 
 def _state_line(

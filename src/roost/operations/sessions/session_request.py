@@ -25,6 +25,7 @@ from roost.devices import inventory, visible_cards
 from roost.devices.lease import Leases
 from roost.lab.sessions.abandoned_sessions import end_abandoned
 from roost.lab.sessions.session_plan import SessionPlan, add_session, callers_environment
+from roost.operations.programs.program_package import program_plan
 from roost.operations.sessions import foreground_lease, multi_node, rank_layout
 from roost.operations.sessions.foreground_lease import SessionCards
 from roost.operations.sessions.running_session import RunningSession, running_session
@@ -208,12 +209,19 @@ def first_request(
 
 
 def session_plan(body: SessionRequest, settings: RunSettings) -> SessionPlan:
-    """Returns the session plan of a training.
+    """Returns the session plan of a training, or of a program.
 
     Args:
         body: The request of the session, including its layout of ranks.
         settings: The effective settings.
     """
+    if body.kind == TaskKind.COMMAND:
+        return program_plan(
+            body,
+            limits=supervisor_limits(settings.limits)._replace(host_memory_mb=body.host_memory_mb),
+            own_env=threads_of(body.cores),
+            restart=body.restart,
+        )
     return SessionPlan(
         request=dict(body),
         argv=list(WORKER),

@@ -23,10 +23,11 @@ from roost.operations.listing.package_row import FoundPackage
 from roost.operations.listing.package_summary import summarize
 from roost.operations.listing.search import search
 from roost.operations.models.predict import PredictRequest, submit_predict
+from roost.operations.programs.program_package import ProgramOptions
+from roost.operations.programs.submit_program import submit_program
 from roost.operations.queue import task_control
 from roost.operations.queue.new_tasks import NewTasks
 from roost.operations.queue.submit import SubmitRequest, submit, submit_continue
-from roost.operations.queue.submit_command import submit_command
 from roost.operations.reading.show import CheckpointDetails, PackageDetails, list_checkpoints, show
 from roost.operations.responses import (
     AcceptedRun,
@@ -116,7 +117,16 @@ class SubmitCommand(ResourceParameters, frozen=True, kw_only=True):
 
     command: Annotated[tuple[Text, ...], Meta(min_length=1, max_length=1000)]
     folder: Annotated[str, Meta(min_length=1, max_length=4096)]
-    """The absolute path of the folder in which it runs; its package is created in ``runs`` there."""
+    """The absolute path of the folder of its code, which is copied; its package is created in ``runs``
+    there."""
+    in_place: bool = False
+    """Run it in the folder, without a copy."""
+    source: Text | None = None
+    """Other code: a folder, an archive, or git+URL@commit."""
+    metrics: Lines = ()
+    """NAME=REGEX, for metrics in its output."""
+    resume_with: Line | None = None
+    """Arguments that are added from the second session on, such as ``--resume {checkpoint}``."""
     description: Line | None = None
     name: Line | None = None
 
@@ -283,12 +293,18 @@ def _submit_command(parameters: SubmitCommand) -> SubmitResponse:
     if not folder.is_dir():
         raise UsageError("there is no such folder", setting="folder", received=parameters.folder)
     return _to_submitted(
-        submit_command(
-            parameters.command,
+        submit_program(
+            ProgramOptions(
+                command=parameters.command,
+                folder=folder,
+                source=parameters.source,
+                in_place=parameters.in_place,
+                name=parameters.name,
+                description=parameters.description,
+                metrics=parameters.metrics,
+                resume_with=parameters.resume_with,
+            ),
             parameters,
-            name=parameters.name,
-            description=parameters.description,
-            folder=folder,
         )
     )
 

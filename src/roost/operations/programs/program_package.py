@@ -1,0 +1,193 @@
+"""The package of a program, and the plan of its sessions. This module does not import what trainings
+need."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from roost.base.errors import UsageError
+from roost.lab.sessions.session_plan import SessionPlan, callers_environment
+from roost.operations.programs.program_source import ProgramSource, open_source
+from roost.operations.resolve import RUNS_FOLDER
+from roost.package.kinds import PackageKind
+from roost.package.package import PackageFolder
+from roost.package.records import ROW_FIELDS
+from roost.supervisor.limits import SessionLimits
+from roost.worker.programs.program_request import CHECKPOINT_FIELD, ProgramRequest
+
+if TYPE_CHECKING:
+    from roost.operations.lifecycle.continue_ import ContinueRequest
+
+PROGRAM_WORKER = (sys.executable, "-P", "-m", "roost.worker.programs.program_task")
+"""The program that starts programs of the user."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgramOptions:
+    """A program that a user wants to run, as typed."""
+
+    command: Sequence[str]
+    """The program and its arguments."""
+    folder: Path
+    """The folder in which it was typed."""
+    source: str | None = None
+    """Other code: a folder, an archive, or ``git+URL@commit``."""
+    in_place: bool = False
+    """Run it in the folder, without a copy."""
+    root: Path | None = None
+    """The folder of its package; None: ``runs`` in the folder of the code, or where the command was typed."""
+    name: str | None = None
+    """The name of its package; None: the time."""
+    description: str | None = None
+    metrics: Sequence[str] = ()
+    """Texts NAME=REGEX: metrics in its output."""
+    resume_with: str | None = None
+    """Arguments that are added from the second session on."""
+
+
+@dataclass(frozen=True)
+class ProgramDraft:
+    """A checked program whose package can be created, as long as its source is open."""
+
+    source: ProgramSource
+    request: ProgramRequest
+    options: ProgramOptions
+    root: Path
+    notes: Sequence[str] = field(default=())
+
+    def create(self) -> PackageFolder:
+        """Creates the package.
+
+        Raises:
+            Refused: The name is in use.
+            OSError: The package cannot be written.
+        """
+        options, cwd = self.options, self.source.cwd
+        return PackageFolder.create(
+            self.root,
+            name=options.name,
+            exactly=options.name is not None,
+            values={},
+            request={
+                "kind": PackageKind.COMMAND,
+                **self.request.to_json(),
+                "description": options.description or shlex.join(options.command),
+                **({"source": self.source.origin} if self.source.origin else {}),
+                "git": self.source.git,
+                "created": round(time.time(), 3),
+            },
+            selection=self.source.selection,
+            # A folder of which nothing is copied may be the one where it was typed.
+            fill=(lambda path: (path / cwd).mkdir(parents=True, exist_ok=True)) if cwd else None,
+        )
+
+
+@contextmanager
+def prepare_program(options: ProgramOptions) -> Iterator[ProgramDraft]:
+    """Checks a program before anything is made.
+
+    Raises:
+        UsageError: An expression is wrong, or options contradict each other.
+        NotFound, Refused, OSError: As `roost.operations.programs.program_source.open_source`.
+    """
+    metrics = _expressions(options.metrics)
+    resume_with = _arguments(options.resume_with)
+    root = options.root if options.root is not None else options.folder / RUNS_FOLDER
+    with open_source(
+        options.command, options.folder, root, source=options.source, in_place=options.in_place
+    ) as source:
+        request = ProgramRequest(
+            command=list(source.command),
+            project=str(source.project),
+            cwd=source.cwd,
+            resume_with=resume_with,
+            metrics=metrics,
+        )
+        yield ProgramDraft(source, request, options, root, source.notes)
+
+
+def _expressions(texts: Sequence[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, pattern = text.partition("=")
+        example = "write NAME=REGEX, such as 'loss=Loss: ([0-9.]+)'"
+        if not equals or not name or not pattern or name in ROW_FIELDS or name in found:
+            what = "is not NAME=REGEX with a name of its own"
+            raise UsageError(what, setting="--metric", received=text, fix=example)
+        try:
+            re.compile(pattern)
+        except (re.error, RecursionError, OverflowError) as error:
+            what = f"is no regular expression: {error}"
+            raise UsageError(what, setting="--metric", received=pattern, fix=example) from None
+        found[name] = pattern
+    return found
+
+
+def _arguments(text: str | None) -> list[str]:
+    try:
+        found = shlex.split(text or "")
+    except ValueError as error:
+        fix = f"close the quote, as in '--resume {CHECKPOINT_FIELD}'"
+        raise UsageError(f"{error}", setting="--resume-with", received=text, fix=fix) from None
+    unknown = [one for word in found for one in re.findall(r"\{\w*\}", word) if one != CHECKPOINT_FIELD]
+    if unknown:
+        fix = f"the one placeholder is {CHECKPOINT_FIELD}, as in '--resume {CHECKPOINT_FIELD}'"
+        what = f"has the unknown placeholder {unknown[0]}"
+        raise UsageError(what, setting="--resume-with", received=text, fix=fix)
+    return found
+
+
+def require_time_limit_only(request: ContinueRequest) -> str | None:
+    """Returns the time limit of a request to continue the package of a program; None without one.
+
+    Raises:
+        UsageError: The request has something else that applies to trainings only.
+    """
+    key = "roost.limits.wall_time="
+    others = [one for one in request.overrides if not one.startswith(key)]
+    given = {
+        f"{' '.join(others)}": others, "-c": request.checkpoint, "--iter": request.step,
+        "--initialize": request.initialize, "--pdb": request.terminal,
+    }  # fmt: skip
+    for name, value in given.items():
+        if value not in (None, False, "", []):
+            what = f"{name} is for trainings, and this is the package of a program"
+            fix = "leave it out; a program finds its newest checkpoint in ROOST_RESUME_FROM"
+            raise UsageError(what, fix=fix)
+    limits = [one.removeprefix(key) for one in request.overrides if one.startswith(key)]
+    return limits[-1] if limits else None
+
+
+def program_plan(
+    request: Mapping[str, Any],
+    *,
+    limits: SessionLimits,
+    own_env: Mapping[str, str] | None = None,
+    restart: int = 0,
+) -> SessionPlan:
+    """Returns the session plan of a program, with the caller's environment.
+
+    Args:
+        request: The content of the session's request file.
+        limits: Its limits.
+        own_env: Variables in addition.
+        restart: How many times the next session may start automatically.
+    """
+    return SessionPlan(
+        request=dict(request),
+        argv=list(PROGRAM_WORKER),
+        is_command=True,
+        is_observed=True,
+        env=callers_environment(),
+        own_env=dict(own_env or {}),
+        limits=limits._asdict(),
+        restart=restart,
+    )

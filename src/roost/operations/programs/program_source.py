@@ -1,0 +1,262 @@
+"""The code of a program: the folder in which it was typed, an archive, or a commit of a repository; and
+whether it is copied.
+
+One rule holds for `run --` and `submit --`: the code is copied if the folder is a git work tree, or small
+enough to be copied for each run. In a home folder, in ``/``, and above that size the program is refused;
+``--in-place`` runs it where it was typed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from roost.base import archive
+from roost.base.errors import ConfigError, NotFound, Refused, RoostError, UsageError
+from roost.lab.sessions.session_plan import callers_environment
+from roost.package import snapshot
+from roost.package.resume import environment
+from roost.package.snapshot import Selection
+
+IN_PLACE = "add --in-place: it then runs where it was typed, and the package holds no code"
+GIT_PREFIX = "git+"
+_COMMIT = re.compile(r"(?P<url>.+?)(?:@(?P<commit>[\w./-]+))?")
+_SCRIPT = re.compile(r".*\.(py|sh|bash|jl|R)")
+_INTERPRETERS = re.compile(r"(python|pypy|bash|sh|julia|Rscript)[\d.]*")
+_CLONE_SECONDS = 600
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgramSource:
+    """The code of a program."""
+
+    project: Path
+    """The folder of the code; where it is fetched, the folder in which the command was typed."""
+    selection: Selection | None = None
+    """The files to copy; None: none, the program runs in ``project``."""
+    cwd: str | None = None
+    """The working folder of the program, relative to the package; None as above."""
+    command: Sequence[str]
+    """The command line, with absolute paths in place of those that lead out of the copy."""
+    origin: str | None = None
+    """The archive or the repository from which the code was fetched, as it was named."""
+    git: dict[str, Any] | None = None
+    """Commit and changes."""
+    notes: Sequence[str] = field(default=())
+    """Notes for the user, one line each."""
+
+
+@contextmanager
+def open_source(
+    command: Sequence[str], folder: Path, root: Path, *, source: str | None = None, in_place: bool = False
+) -> Iterator[ProgramSource]:
+    """Finds the code of a program, and checks that its program exists. What is fetched for it is removed with
+    the block.
+
+    Args:
+        command: The program and its arguments.
+        folder: The folder in which it was typed.
+        root: The folder of the packages, which is not copied.
+        source: A folder, an archive, or ``git+URL@commit``; None: ``folder``.
+        in_place: Whether it runs in the folder, with no copy.
+
+    Raises:
+        NotFound: The program, its script, or the source does not exist.
+        UsageError: ``source`` and ``in_place`` contradict each other.
+        Refused: The code is not copied, by the rule; or the source cannot be read.
+        OSError: A folder cannot be read or written.
+    """
+    if in_place:
+        if source is not None:
+            what = "--in-place runs where it was typed, and --from names other code"
+            raise UsageError(what, fix="leave out one")
+        require_program(command, folder)
+        _require_script(command, folder)
+        yield ProgramSource(project=folder, command=command, git=environment.git_state(folder))
+    elif source is not None and not Path(source).expanduser().is_dir():
+        with tempfile.TemporaryDirectory(prefix="roost-source-") as made:
+            code, git = _fetch(source, folder, Path(made))
+            require_program(command, code)
+            _require_script(command, code)
+            selection = _selected(code, [], everything=True)
+            yield ProgramSource(
+                project=folder, selection=selection, cwd=".", command=command, origin=source, git=git
+            )
+    else:
+        typed = folder if source is None else Path(source).expanduser().resolve()
+        require_program(command, typed)
+        _require_script(command, typed)
+        project = _work_tree(typed) or typed
+        _require_copyable(project)
+        selection = _selected(project, [root])
+        line, notes = _with_absolute_paths(command, typed, project)
+        yield ProgramSource(
+            project=project,
+            selection=selection,
+            cwd=os.path.relpath(typed, project),
+            command=line,
+            git=environment.git_state(project),
+            notes=[*notes, *selection.left_out_notes(), *filter(None, [selection.size_note()])],
+        )
+
+
+def require_program(command: Sequence[str], folder: Path) -> None:
+    """Checks that the program of a command exists, as far as the caller can see it.
+
+    Args:
+        command: The program and its arguments.
+        folder: The working folder of the program.
+
+    Raises:
+        NotFound: The program does not exist.
+        Refused: The program is a file that cannot be executed.
+    """
+    program = command[0]
+    place = str(folder / program) if "/" in program else program
+    if shutil.which(place, path=callers_environment().get("PATH", os.defpath)) is not None:
+        return
+    if (folder / program).is_file():
+        fix = f"name the interpreter: `-- python {program}`; or make the file executable"
+        raise Refused("cannot be executed", setting="--", received=program, fix=fix)
+    fix = "write the program as a shell would find it, or its whole path"
+    raise NotFound("there is no such program", setting="--", received=program, fix=fix)
+
+
+def _require_script(command: Sequence[str], folder: Path) -> None:
+    """Checks that the script of an interpreter exists, where it is the first argument."""
+    script = command[1] if len(command) > 1 else ""
+    if not (_INTERPRETERS.fullmatch(Path(command[0]).name) and _SCRIPT.fullmatch(script)):
+        return
+    if not (folder / script).exists():
+        fix = "correct its path; it is relative to the folder where the command is typed, or to the source"
+        raise NotFound("there is no such script", setting="--", received=script, fix=fix)
+
+
+def _work_tree(folder: Path) -> Path | None:
+    """Returns the git work tree of a folder of which git knows files; None if there is none."""
+    found = _git_output(folder, "rev-parse", "--show-toplevel")
+    known = found and _git_output(folder, "ls-files", "--cached", "--others", "--exclude-standard", ".")
+    return Path(found) if found and known else None
+
+
+def _git_output(folder: Path, *arguments: str) -> str:
+    try:
+        found = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, check=False)
+    except OSError:  # no git
+        return ""
+    return os.fsdecode(found.stdout).strip() if found.returncode == 0 else ""
+
+
+def _require_copyable(project: Path) -> None:
+    """Refuses folders of which a copy would hold everything that a person has."""
+    try:
+        home = Path.home().resolve()
+    except RuntimeError:
+        home = None
+    place = project.resolve()
+    if place == home or str(place) == place.anchor:
+        what = "is your home folder" if place == home else "is the root folder"
+        raise Refused(
+            f"the folder of a program is copied into its package, and this {what}",
+            where=project,
+            fix=f"change to the folder of the program; or {IN_PLACE}",
+        )
+
+
+def _selected(project: Path, exclude: Sequence[Path], *, everything: bool = False) -> Selection:
+    try:
+        return snapshot.select(project, named=[project] if everything else [], exclude=exclude)
+    except ConfigError as error:
+        raise Refused(error.message, where=error.where, fix=f"{error.fix}; or {IN_PLACE}") from None
+
+
+def _with_absolute_paths(command: Sequence[str], folder: Path, project: Path) -> tuple[list[str], list[str]]:
+    """Returns the command line with absolute paths for existing files and folders that are named relative to
+    ``folder`` and lie outside of the copy; and a note about them."""
+    line, changed = list[str](), list[str]()
+    for word in command:
+        option, _, value = word.rpartition("=") if word.startswith("-") else ("", "", word)
+        path = folder / value
+        is_outside = (
+            bool(value)
+            and not value.startswith(("/", "-"))
+            and ".." in Path(value).parts
+            and path.exists()
+            and not path.resolve().is_relative_to(project.resolve())
+        )
+        line.append((f"{option}=" if option else "") + str(path.resolve()) if is_outside else word)
+        changed += [value] if is_outside else []
+    notes = [f"outside of the copy, given by the whole path: {', '.join(changed)}"] if changed else []
+    return line, notes
+
+
+def _fetch(source: str, folder: Path, made: Path) -> tuple[Path, dict[str, Any] | None]:
+    """Fetches an archive or a repository into an empty folder; returns the folder of the code, and the git
+    state."""
+    if source.startswith(GIT_PREFIX):
+        code = _clone(source.removeprefix(GIT_PREFIX), folder, made / "code")
+        return code, environment.git_state(code)
+    path = folder / Path(source).expanduser()
+    if not archive.is_archive(path):
+        fix = f"name a folder, an archive ({', '.join(archive.SUFFIXES)}), or git+URL@commit"
+        problem = "is no archive by its name" if path.exists() else "there is no such source"
+        error: type[RoostError] = Refused if path.exists() else NotFound
+        raise error(problem, setting="--from", received=source, fix=fix)
+    limit = int(snapshot.MAX_TOTAL_MB * 2**20)
+    return archive.unpack(path, made, max_bytes=limit, max_files=snapshot.MAX_FILES), None
+
+
+def _clone(text: str, folder: Path, made: Path) -> Path:
+    match = _COMMIT.fullmatch(text)
+    url, commit = (match["url"], match["commit"]) if match else (text, None)
+    if commit is None and "@" in text and "://" not in text:  # git@host:path
+        url = text
+    elif commit is not None and not url.rpartition("/")[2] and "://" in url:  # https://user@host/…
+        url, commit = text, None
+    where = f"{GIT_PREFIX}{text}"
+    _git(["clone", "--quiet", "--recurse-submodules", "--", url, str(made)], folder, where)
+    if commit is not None:
+        try:
+            _git(["-C", str(made), "checkout", "--quiet", "--detach", commit], folder, where)
+        except Refused:
+            _fetch_commit(made, commit, folder, where)
+        _git(["-C", str(made), "submodule", "--quiet", "update", "--init", "--recursive"], folder, where)
+    return made
+
+
+def _fetch_commit(made: Path, commit: str, folder: Path, where: str) -> None:
+    """Fetches a commit that no branch has; some servers give it."""
+    try:
+        _git(["-C", str(made), "fetch", "--quiet", "origin", commit], folder, where)
+        _git(["-C", str(made), "checkout", "--quiet", "--detach", "FETCH_HEAD"], folder, where)
+    except Refused as error:
+        raise NotFound(
+            f"the repository has no commit, branch or tag {commit}", setting="--from", received=where,
+            fix="see `git ls-remote URL`, or push the commit first",
+        ) from error  # fmt: skip
+
+
+def _git(arguments: Sequence[str], folder: Path, where: str) -> None:
+    """Runs git. Raises Refused with the last line that it prints."""
+    env = {**os.environ, "GIT_TERMINAL_PROMPT": "0"}
+    fix = "try the same with `git clone`"
+    try:
+        found = subprocess.run(
+            ["git", *arguments], cwd=folder, env=env, capture_output=True, timeout=_CLONE_SECONDS, check=False
+        )
+    except FileNotFoundError:
+        raise Refused("there is no git", setting="--from", received=where, fix="install git") from None
+    except subprocess.TimeoutExpired:
+        what = f"git has not ended after {_CLONE_SECONDS} s"
+        raise Refused(what, setting="--from", received=where, fix=fix) from None
+    if found.returncode:
+        lines = [line for line in os.fsdecode(found.stderr).splitlines() if line.strip()] or ["no message"]
+        raise Refused(f"git: {environment.redact(lines[-1])}", setting="--from", received=where, fix=fix)

@@ -1,0 +1,219 @@
+"""The operations ``run -- COMMAND`` and ``continue`` of its package: a program of the user as a run."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from shlex import quote
+
+from roost.base import durable
+from roost.base.errors import NotFound, Refused, UsageError
+from roost.config.run_settings import RunSettings
+from roost.config.sections.limits import LimitSettings
+from roost.operations.lifecycle.continue_ import ContinueRequest, previous_device
+from roost.operations.lifecycle.run import changed_code, locked_root
+from roost.operations.programs.program_package import (
+    ProgramDraft,
+    ProgramOptions,
+    prepare_program,
+    require_time_limit_only,
+)
+from roost.operations.reading import package_schema
+from roost.operations.sessions.rank_layout import RankRequest, plan_ranks, with_previous_layout
+from roost.operations.sessions.session_request import (
+    StartedSession,
+    lock_package,
+    removed_on_failure,
+    require_startable,
+    start_first_session,
+    start_session,
+)
+from roost.package import package_name, snapshot
+from roost.package.kinds import PackageKind, TaskKind
+from roost.package.package import PackageFolder
+from roost.package.session_schema import SessionRequest
+from roost.worker.programs.program_request import ProgramRequest
+
+_MAX_DIFFERENCES = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunProgramRequest:
+    """A request to run a program now, at this terminal."""
+
+    program: ProgramOptions
+    device: str | None = None
+    """auto, cpu, cuda, mps or xpu; None: auto, or as in the session before if its name continues."""
+    ranks: RankRequest = field(default_factory=RankRequest)
+    """The cards of the program, its share of the host, and automatic restarts. It is one process: what it
+    starts is its own affair."""
+    time_limit: str | None = None
+    """The time within which it must end, as in ``limits.wall_time``."""
+
+
+def run_program(request: RunProgramRequest) -> StartedSession:
+    """Copies the code of a program into a new package and starts it there; the same call with the name of an
+    unfinished package continues it.
+
+    Raises:
+        NotFound, UsageError, Refused: As `roost.operations.programs.program_package.prepare_program`; or the
+            package of this name is of another program, or is running; or this machine lacks the devices.
+        RoostError: Its session did not start; the package is removed.
+        OSError: The package cannot be written; what was made is removed.
+    """
+    _require_one_process(request.ranks)
+    name = request.program.name
+    if name is not None:
+        package_name.checked_name(name, setting="--name")
+    with prepare_program(request.program) as draft:
+        _require_writable(draft.root)
+        with locked_root(draft.root) if name is not None else nullcontext():
+            if name is not None and os.path.lexists(draft.root / name):
+                return _continue_existing(request, draft, draft.root / name)
+            return _begin(request, draft)
+
+
+def _begin(request: RunProgramRequest, draft: ProgramDraft) -> StartedSession:
+    settings = _settings(request.time_limit)
+    layout = _layout(request.ranks, settings, request.device or "auto")
+    session_cards = require_startable(layout, settings)
+    package = draft.create()
+    with removed_on_failure(package):
+        body = _session_request(draft.request, layout, request.program.description)
+        started = start_first_session(package, body, settings, session_cards=session_cards)
+    started.notes = [*draft.notes, *started.notes]
+    return started
+
+
+def continue_program(package: PackageFolder, request: ContinueRequest) -> StartedSession:
+    """Starts a program of a package again, from its own newest checkpoint where it can take one.
+
+    Args:
+        package: The package of a program.
+        request: The request; of its overrides only the time limit applies.
+
+    Raises:
+        UsageError: The request has what applies to trainings only.
+        Refused: The package is in use, or this machine lacks the devices.
+        OSError: The request of the session cannot be written.
+    """
+    time_limit = require_time_limit_only(request)
+    ranks = with_previous_layout(request.ranks, package, ())
+    _require_one_process(ranks)
+    settings = _settings(time_limit)
+    lock_fd = lock_package(package)
+    try:
+        package_schema.require_folders(package)
+        package_schema.require_session_files(package)
+        program = ProgramRequest.of(package.request)
+        layout = _layout(ranks, settings, request.device or previous_device(package))
+        session_cards = require_startable(layout, settings)
+        project = request.project if request.project is not None else Path(program.project)
+        notes = [
+            f"{name} was not copied, and its link is broken; if the program needs it, add --project DIR"
+            for name in snapshot.renew_links(package.path, package.manifest, project)
+        ]
+        if request.description:
+            package.describe(request.description)
+        body = _session_request(program, layout, request.description)
+        started = start_session(package, lock_fd, body, settings, session_cards=session_cards)
+    finally:
+        os.close(lock_fd)
+    started.notes = [*notes, *started.notes]
+    return started
+
+
+def _require_one_process(ranks: RankRequest) -> None:
+    if ranks.strategy not in (None, "single") or ranks.num_nodes > 1:
+        fix = (
+            "leave it out, and start the processes by the command: `-- torchrun --nproc-per-node 2 train.py`"
+        )
+        raise UsageError("roost starts a program as one process", fix=fix)
+
+
+def _settings(time_limit: str | None) -> RunSettings:
+    return RunSettings(limits=LimitSettings(wall_time=time_limit))
+
+
+def _layout(ranks: RankRequest, settings: RunSettings, device: str) -> SessionRequest:
+    """Returns the part of a session's request about its devices: one card, unless more are requested."""
+    one = replace(ranks, strategy="single", devices=1 if ranks.devices is None else ranks.devices)
+    return plan_ranks(one, settings, device=device, terminal="", where=lambda _: None).request
+
+
+def _session_request(
+    program: ProgramRequest, layout: SessionRequest, description: str | None
+) -> SessionRequest:
+    return SessionRequest(
+        kind=TaskKind.COMMAND,
+        command=program.command,
+        project=program.project,
+        **layout,
+        description=description,
+    )
+
+
+def _require_writable(root: Path) -> None:
+    folder = next((one for one in (root, *root.parents) if one.exists()), root)
+    if folder.is_dir() and not os.access(folder, os.W_OK | os.X_OK):
+        fix = "name a folder of yours: `roost run save_root=~/runs -- COMMAND`"
+        raise Refused("packages cannot be made here: the folder cannot be written", where=folder, fix=fix)
+    durable.make_folders(root)
+
+
+def _continue_existing(request: RunProgramRequest, draft: ProgramDraft, path: Path) -> StartedSession:
+    """Continues the package of this name, if it is of the same program and code."""
+    fix = "choose another name"
+    try:
+        package = package_schema.open_checked(path)
+    except NotFound as error:
+        raise Refused("a file or folder that is no package has this name", where=path, fix=fix) from error
+    if PackageKind.of(package.request) is not PackageKind.COMMAND:
+        raise Refused("the package of this name is not of a program", where=path, fix=fix)
+    different = _differences(draft, package)
+    if different:
+        more = [f"… {len(different)} in all"] if len(different) > _MAX_DIFFERENCES else []
+        raise Refused(
+            f"{path.name} exists and is another run ({package.state}): "
+            + "; ".join([*different[:_MAX_DIFFERENCES], *more]),
+            where=path,
+            fix=f"choose another name, or continue it as it was: roost continue {quote(str(path))}",
+        )
+    if package.state == "succeeded":
+        note = f"the program has ended with success; to start it again: roost continue {quote(str(path))}"
+        return StartedSession(package.path, notes=[note])
+    limit = () if request.time_limit is None else (f"roost.limits.wall_time={request.time_limit}",)
+    return continue_program(
+        package,
+        ContinueRequest(
+            package=path,
+            overrides=limit,
+            device=request.device,
+            ranks=request.ranks,
+            command=sys.argv,
+        ),
+    )
+
+
+def _differences(draft: ProgramDraft, package: PackageFolder) -> Sequence[str]:
+    """Returns how a program differs from that of a package, which was made at another time."""
+    before, now = ProgramRequest.of(package.request), draft.request
+    found = [
+        f"{what} was {old!r}, is {new!r}"
+        for what, old, new in (
+            ("the command", before.command, now.command),
+            ("its folder", before.cwd, now.cwd),
+            ("--resume-with", before.resume_with, now.resume_with),
+            ("--metric", before.metrics, now.metrics),
+        )
+        if old != new
+    ]
+    selection = draft.source.selection
+    if selection is None:
+        return found
+    changed = changed_code(selection, package.manifest)
+    return [*found, *(f"{name} {word}" for name, word in changed)]

@@ -1,0 +1,163 @@
+"""Metrics, positions and progress bars in lines of a program's output, in the forms that scripts usually
+print::
+
+    Epoch [2/5], Step [100/600], Loss: 0.2171        epoch=3 train_loss=0.41 val_acc=0.88
+    Train Epoch: 1 [640/60000 (1%)]  Loss: 2.29      {'loss': 0.31, 'learning_rate': 2e-05, 'epoch': 1.0}
+    Test set: Average loss: 0.05, Accuracy: 9826/10000 (98%)
+    epoch 3:  45%|####      | 450/1000 [00:10<00:12, 43.2it/s, loss=0.31]
+
+A number is a metric if one of the words before it is a usual name of one (`_METRIC_WORDS`); all other numbers
+are no metrics, unless the user names them by an expression.
+"""
+
+# Standard library only
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+_METRIC_WORDS = frozenset([
+    "loss", "losses", "acc", "accuracy", "error", "err", "f1", "auc", "auroc", "map", "miou", "iou",
+    "dice", "bleu", "rouge", "wer", "cer", "ppl", "perplexity", "nll", "kl", "elbo", "bpc", "bpb", "mse",
+    "rmse", "mae", "psnr", "ssim", "fid", "precision", "recall", "score", "reward", "return", "lr",
+    "top1", "top5", "norm",
+])  # fmt: skip
+_EPOCH_WORDS = frozenset(["epoch", "epochs", "ep"])
+_STEP_WORDS = frozenset(
+    ["step", "steps", "iter", "iters", "iteration", "iterations", "batch", "update", "it"]
+)
+_SPLITS = {
+    "train": "train", "training": "train", "val": "valid", "valid": "valid", "validation": "valid",
+    "validate": "valid", "dev": "valid", "eval": "valid", "evaluation": "valid", "test": "test",
+    "testing": "test",
+}  # fmt: skip
+_FILLERS = frozenset(["is", "was", "of", "the", "at"])
+_NUMBER = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan\b|inf\b)"
+_PAIR = re.compile(
+    r"(?P<name>[A-Za-z_][\w@./-]*(?:[ ][A-Za-z_][\w@./-]*){0,2})['\"]?(?:\s*[:=]\s*|\s+)"
+    rf"[\[(]?\s*(?:tensor\()?(?P<value>{_NUMBER})(?![\w.])(?:\s*(?:/|of)\s*(?P<of>\d+(?:\.\d+)?))?",
+    re.IGNORECASE,
+)
+_WITHIN = re.compile(r"[\[(]\s*(?P<value>\d+)\s*/\s*(?P<of>\d+)")
+_BAR = re.compile(r"(?P<label>[^|]*?)\d+%\|[^|]*\|\s*(?P<value>\d+)/(?P<of>\d+)\s*\[(?P<rest>[^\]]*)")
+_WORD = re.compile(r"[A-Za-z]+[0-9]*")
+MAX_LINE = 2000
+"""The longest line that is read; expressions of users may be slow on longer ones."""
+
+
+class LineValues(NamedTuple):
+    """What one line, or one state of a progress bar, says."""
+
+    metrics: Mapping[str, float]
+    epoch: int | None = None
+    epochs: int | None = None
+    """The number of epochs, if the line has it."""
+    step: int | None = None
+    of: int | None = None
+    """The number of steps: of an epoch if the line has one, else of the run."""
+    is_bar: bool = False
+
+
+class LineParser:
+    """Reads lines.
+
+    Args:
+        expressions: Expressions of the user by the names of the metrics. The value is the group ``value``, or
+            the first group, or the whole match.
+
+    Attributes:
+        unmatched: The names whose expressions no line has matched so far.
+    """
+
+    def __init__(self, expressions: Mapping[str, str]) -> None:
+        self._expressions = {name: re.compile(text) for name, text in expressions.items()}
+        self.unmatched = set(self._expressions)
+
+    def parse(self, line: str) -> LineValues:
+        """Returns what a line says."""
+        line = line[:MAX_LINE]
+        bar = _BAR.search(line)
+        found = _parse_bar(bar) if bar is not None else _parse_line(line)
+        own = self._own(line) if self._expressions else {}
+        return found._replace(metrics={**found.metrics, **own}) if own else found
+
+    def _own(self, line: str) -> dict[str, float]:
+        found = {}
+        for name, expression in self._expressions.items():
+            if (match := expression.search(line)) is None:
+                continue
+            groups = match.groupdict()
+            text = groups.get("value") or (match[1] if match.re.groups else match[0])
+            try:
+                found[name] = float(text)
+            except (TypeError, ValueError):  # matched something else
+                continue
+            self.unmatched.discard(name)
+        return found
+
+
+def _parse_bar(bar: re.Match[str]) -> LineValues:
+    label = _parse_line(bar["label"] + " ")
+    metrics = dict(_parse_line(bar["rest"]).metrics)
+    split = _split_of(bar["label"])
+    if split is not None:
+        metrics = {name if "/" in name else f"{split}/{name}": value for name, value in metrics.items()}
+    return LineValues(metrics, label.epoch, label.epochs, int(bar["value"]), int(bar["of"]), is_bar=True)
+
+
+def _parse_line(line: str) -> LineValues:
+    metrics: dict[str, float] = {}
+    epoch = epochs = step = of = None
+    taken: set[int] = set()
+    for match in _PAIR.finditer(line):
+        words = [word.lower() for word in _WORD.findall(match["name"])]
+        total = match["of"]
+        if words and words[-1] in _EPOCH_WORDS:
+            epoch, epochs = _count(match["value"]), epochs if total is None else _count(total)
+            taken.add(match.start("value"))
+        elif words and words[-1] in _STEP_WORDS and match["value"].isdecimal():
+            step, of = _count(match["value"]), None if total is None else _count(total)
+            taken.add(match.start("value"))
+        elif _METRIC_WORDS.intersection(words) or words[-2:] == ["learning", "rate"]:
+            value = float(match["value"])
+            if total is not None and float(total):  # 9826/10000
+                value /= float(total)
+            metrics[_metric_name(match["name"], line[: match.start()])] = value
+    if epoch is not None and step is None:
+        within = next((one for one in _WITHIN.finditer(line) if one.start("value") not in taken), None)
+        if within is not None:
+            step, of = int(within["value"]), int(within["of"])
+    return LineValues(metrics, epoch, epochs, step, of)
+
+
+def _count(text: str) -> int | None:
+    """Returns a position; of a fraction of an epoch, as Hugging Face prints it, the whole part."""
+    try:
+        return max(0, int(float(text)))
+    except (ValueError, OverflowError):
+        return None
+
+
+def _split_of(text: str) -> str | None:
+    words = (word.lower() for word in _WORD.findall(text))
+    return next((_SPLITS[word] for word in words if word in _SPLITS), None)
+
+
+def _metric_name(text: str, before: str) -> str:
+    """Returns the name of a metric: ``val_loss`` and "Validation loss" are ``valid/loss``; a name that has a
+    slash stays as it is.
+
+    Args:
+        text: The words before the number.
+        before: The line before them: "Test set: Average loss" is of the test set.
+    """
+    if "/" in text:
+        return text.strip().replace(" ", "_")
+    words = [word for word in re.split(r"[\s_]+", text.strip()) if word]
+    split = next((_SPLITS[word.lower()] for word in words if word.lower() in _SPLITS), None)
+    rest = [word for word in words if word.lower() not in _SPLITS and word.lower() not in _FILLERS]
+    name = "_".join(rest).lower() if rest else text.strip().lower()
+    split = split or _split_of(before)
+    return f"{split}/{name}" if split is not None else name

@@ -1,0 +1,100 @@
+"""The newest whole checkpoint that a program itself has written."""
+
+# Standard library only
+
+from __future__ import annotations
+
+import os
+import struct
+import zipfile
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from roost.worker.programs.program_request import ProgramRequest
+
+_SUFFIXES = (".pt", ".pth", ".ckpt", ".tar", ".pkl", ".safetensors", ".bin", ".mdl")
+_FOLDER_MARK = "trainer_state.json"
+"""A folder with this file is one checkpoint, as Hugging Face's Trainer writes them."""
+_MAX_FILES = 20_000
+"""So many files and folders are looked at."""
+_MAX_HEADER = 1 << 27
+_NEVER = frozenset(["records", "sessions", "media", "system", "wandb", "mlruns"])
+
+
+def checkpoint_folder(package: Path) -> Path:
+    """Returns the folder that a program gets as ROOST_CHECKPOINT_DIR."""
+    return package / "Checkpoints"
+
+
+def newest(package: Path, program: ProgramRequest, *, copied: Collection[str] = ()) -> Path | None:
+    """Returns the newest checkpoint of a program that is whole; None if there is none. A file that a kill has
+    cut is passed over, as far as its format shows that.
+
+    It is looked for in the folder of ROOST_CHECKPOINT_DIR and, if the program runs in a copy, in all files
+    that it has made there.
+
+    Args:
+        package: The package of the program.
+        program: The program.
+        copied: The files that were copied into the package, relative to it: none of them is a checkpoint of
+            this run.
+    """
+    roots = [checkpoint_folder(package)] if program.cwd is None else [package]
+    found = ((path, _modified(path)) for root in roots for path in _candidates(root))
+    known = {str(package / name) for name in copied}
+    ordered = sorted((one for one in found if str(one[0]) not in known), key=lambda one: one[1], reverse=True)
+    return next((path for path, _ in ordered if is_whole(path)), None)
+
+
+def _candidates(root: Path) -> Iterator[Path]:
+    seen = 0
+    for folder, names, files in os.walk(root):
+        names[:] = sorted(name for name in names if not (name.startswith(".") or name in _NEVER))
+        seen += len(names) + len(files)
+        if seen > _MAX_FILES:
+            return
+        if _FOLDER_MARK in files:
+            names.clear()
+            yield Path(folder)
+            continue
+        for name in files:
+            path = Path(folder, name)
+            if name.endswith(_SUFFIXES) and not path.is_symlink():
+                yield path
+
+
+def _modified(path: Path) -> float:
+    try:
+        return (path / _FOLDER_MARK if path.is_dir() else path).stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def is_whole(path: Path) -> bool:
+    """Whether a checkpoint is complete, as far as its format shows it: the archives of torch end with a
+    directory, and a file of safetensors begins with the size of its tensors."""
+    if path.is_dir():
+        parts = [one for one in path.iterdir() if one.name.endswith(_SUFFIXES)]
+        return bool(parts) and all(map(is_whole, parts))
+    try:
+        with path.open("rb") as file:
+            begin, size = file.read(8), os.fstat(file.fileno()).st_size
+            if path.suffix == ".safetensors":
+                return _is_whole_safetensors(file.read(_header_size(begin)), size)
+        return zipfile.is_zipfile(path) if begin.startswith(b"PK\x03\x04") else size > 0
+    except (OSError, ValueError, struct.error):
+        return False
+
+
+def _header_size(begin: bytes) -> int:
+    size = int(struct.unpack("<Q", begin)[0])
+    if size > _MAX_HEADER:
+        raise ValueError("this is no header")
+    return size
+
+
+def _is_whole_safetensors(header: bytes, size: int) -> bool:
+    import json
+
+    ends = [one["data_offsets"][1] for name, one in json.loads(header).items() if name != "__metadata__"]
+    return size == 8 + len(header) + max(ends, default=0)

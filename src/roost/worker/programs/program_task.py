@@ -1,0 +1,223 @@
+"""The session of a program: ``python -P -m roost.worker.programs.program_task PACKAGE SESSION`` starts the
+program of a package, passes stop signals on to it, and ends as it ends.
+
+The program comes first: it runs before its observer, and is not disturbed if that fails.
+"""
+
+# Standard library only
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import FrameType
+
+from roost.base.system.worker_protocol import (
+    CALLS_VARIABLE,
+    CHECKPOINTS_VARIABLE,
+    NOT_STARTED,
+    PACKAGE_VARIABLE,
+    REPORT_VARIABLE,
+    RESUME_VARIABLE,
+    STOP_SIGNALS,
+)
+from roost.worker.programs import own_checkpoint
+from roost.worker.programs.program_request import ProgramRequest
+
+_OBSERVER_SECONDS = 10.0
+"""How long the observer may take to read the rest."""
+_NOT_FOUND_EXIT_CODE = 127
+_HOOKS = Path(__file__).parent / "import_hooks"
+
+
+def main(arguments: list[str]) -> int:
+    """Runs the program; returns its exit code, or ends by the signal that has ended it."""
+    package, session = Path(arguments[0]), int(arguments[1])
+    program = ProgramRequest.read(package)
+    copied = _copied(package)
+    checkpoint = own_checkpoint.newest(package, program, copied=copied)
+    is_first = session == 1 or not _has_run(package, session)
+    command = program.command_line(checkpoint, is_first=is_first)
+    environment = program_environment(package, session, None if is_first else checkpoint)
+    output_start = os.fstat(1).st_size
+    _say_how_it_begins(program, checkpoint, command, is_first=is_first)
+    signals, wakeup = _SignalForwarding(), _wake_on_signals()
+    try:
+        process = subprocess.Popen(command, cwd=program.folder(package), env=environment, close_fds=False)
+    except OSError as error:
+        return _report_not_started(command, program.folder(package), error)
+    signals.forward_to(process)
+    observer = _start_observer(package, session, environment, output_start)
+    while process.poll() is None:
+        select.select([wakeup], [], [])
+        os.read(wakeup, 4096)
+    signals.stop()
+    if observer is not None:
+        _end_observer(observer)
+    return _end_like(process.returncode)
+
+
+def program_environment(package: Path, session: int, checkpoint: Path | None) -> dict[str, str]:
+    """Returns the environment of the program: that of this process with what the program can use.
+
+    Args:
+        package: The package.
+        session: The number of the session.
+        checkpoint: The program's checkpoint from which it is to resume, if there is one.
+    """
+    environment = {name: value for name, value in os.environ.items() if name != REPORT_VARIABLE}
+    environment |= {
+        "PYTHONUNBUFFERED": environment.get("PYTHONUNBUFFERED", "1"),  # lines that a kill would lose
+        "PYTHONHASHSEED": environment.get("PYTHONHASHSEED", "0"),
+        PACKAGE_VARIABLE: str(package),
+        CHECKPOINTS_VARIABLE: str(own_checkpoint.checkpoint_folder(package)),
+        CALLS_VARIABLE: str(calls_path(package, session)),
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(_HOOKS), os.environ.get("PYTHONPATH")])),
+    }
+    environment.pop(RESUME_VARIABLE, None)
+    if checkpoint is not None:
+        environment[RESUME_VARIABLE] = str(checkpoint)
+    if not _has_wandb_account(environment):
+        environment["WANDB_MODE"] = "offline"  # else W&B would ask at a terminal that is not there
+    return environment
+
+
+def _has_wandb_account(environment: dict[str, str]) -> bool:
+    if any(name in environment for name in ("WANDB_MODE", "WANDB_API_KEY")):
+        return True
+    try:
+        return "wandb" in (Path.home() / ".netrc").read_text()
+    except (OSError, ValueError, RuntimeError):
+        return False
+
+
+def calls_path(package: Path, session: int) -> Path:
+    """Returns the file to which `import_hooks` reports calls; the observer removes it."""
+    return package / "system" / f"{session}.calls.jsonl"
+
+
+def _copied(package: Path) -> list[str]:
+    try:
+        return list(json.loads((package / "manifest.json").read_bytes()).get("files", ()))
+    except (OSError, ValueError):
+        return []
+
+
+def _has_run(package: Path, session: int) -> bool:
+    """Whether an earlier session has begun."""
+    return any((package / "sessions" / f"{number}.json").exists() for number in range(1, session))
+
+
+def _say_how_it_begins(
+    program: ProgramRequest, checkpoint: Path | None, command: list[str], *, is_first: bool
+) -> None:
+    if is_first:
+        return
+    if checkpoint is not None and command != program.command:
+        line = f"resumes from its checkpoint {checkpoint}"
+    elif command != program.command:
+        line = f"resumes with {' '.join(program.resume_with)}"
+    elif program.resume_with:
+        line = "has no checkpoint yet: it begins again"
+    elif checkpoint is not None:
+        line = f"finds its checkpoint in ROOST_RESUME_FROM: {checkpoint}"
+    else:
+        line = "begins again: it has no checkpoint"
+    print(f"the program {line}", flush=True)
+
+
+def _wake_on_signals() -> int:
+    """Returns a descriptor that becomes readable at each signal that this process handles."""
+    wakeup, write_fd = os.pipe()
+    for fd in (wakeup, write_fd):
+        os.set_blocking(fd, False)
+    signal.set_wakeup_fd(write_fd, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    return wakeup
+
+
+class _SignalForwarding:
+    """Passes stop signals on to the program; those that come before its start, after it."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._early: list[int] = []
+        for number in STOP_SIGNALS:
+            signal.signal(number, self._pass_on)
+
+    def _pass_on(self, number: int, frame: FrameType | None) -> None:
+        if self._process is None:
+            self._early.append(number)
+        else:
+            self._process.send_signal(number)
+
+    def forward_to(self, process: subprocess.Popen[bytes]) -> None:
+        """Forwards to this process from now on."""
+        self._process = process
+        for number in self._early:
+            process.send_signal(number)
+
+    def stop(self) -> None:
+        """Ignores stop signals from now on."""
+        for number in STOP_SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+
+
+def _start_observer(
+    package: Path, session: int, environment: dict[str, str], output_start: int
+) -> subprocess.Popen[bytes] | None:
+    own = {name: value for name, value in environment.items() if name not in (CALLS_VARIABLE, "PYTHONPATH")}
+    if before := os.environ.get("PYTHONPATH"):
+        own["PYTHONPATH"] = before
+    argv = [sys.executable, "-P", "-m", "roost.worker.programs.observer"]
+    argv += [str(package), str(session), str(output_start)]
+    try:
+        return subprocess.Popen(argv, env=own, stdin=subprocess.PIPE, start_new_session=True)
+    except OSError as error:
+        print(f"the program is not observed, no metrics are recorded: {error}", flush=True)
+        return None
+
+
+def _end_observer(observer: subprocess.Popen[bytes]) -> None:
+    assert observer.stdin is not None
+    observer.stdin.close()
+    try:
+        code = observer.wait(_OBSERVER_SECONDS)
+    except subprocess.TimeoutExpired:
+        observer.kill()
+        observer.wait()
+        print("the observer did not end in time: the last metrics may be missing", flush=True)
+        return
+    if code:
+        print("the observer has failed: metrics may be missing", flush=True)
+
+
+def _report_not_started(command: list[str], folder: Path, error: OSError) -> int:
+    """Reports that the program could not be started, as the supervisor does for a worker."""
+    what = folder if error.filename == str(folder) else command[0]
+    text = f"the command could not be started: {what}: {error.strerror}"
+    line = {"state": "failed", "exit_code": _NOT_FOUND_EXIT_CODE, "reason": NOT_STARTED, "error": text}
+    if (fd := os.environ.get(REPORT_VARIABLE)) is not None and fd.isdecimal():
+        os.write(int(fd), json.dumps(line).encode() + b"\n")
+    return _NOT_FOUND_EXIT_CODE
+
+
+def _end_like(code: int) -> int:
+    """Returns the exit code of the program; ends by the signal that has ended it."""
+    if code < 0:
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the program has left its core already
+        if -code not in (signal.SIGKILL, signal.SIGSTOP):
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
