@@ -88,7 +88,7 @@ def test_version() -> None:
         (["delete", "one"], 2, "`roost rm one`"),
         (["fit", "--config", "p/config.yaml"], 2, "`roost run p/config.yaml`"),
         (["train.py", "--lr", "1"], 2, "`roost submit -- python train.py --lr 1`"),
-        (["run", "train.py"], 2, "`roost submit -- python train.py`"),
+        (["run", "train.py"], 2, "`roost run -- python train.py`"),
         (["run", "train.py", "--lr", "0.1"], 2, "`roost submit -- python train.py --lr 0.1`"),
         (["run", "p"], 2, "`roost run p/config.yaml`"),
         (["run", "seed=3"], 2, "`roost run config.yaml seed=3`"),

@@ -21,7 +21,9 @@ from roost.lab.queue import package_roots, task_file
 from roost.lab.queue.queue_store import QueueStore
 from roost.lab.queue.task import ENDED, Task
 from roost.operations import lab
-from roost.operations.queue import new_tasks, submit, submit_command
+from roost.operations.programs.program_package import ProgramOptions, prepare_program
+from roost.operations.programs.submit_program import create_program_task
+from roost.operations.queue import new_tasks, submit
 from roost.operations.queue.resources import TaskConditions
 from roost.operations.queue.submit import SubmitRequest
 from roost.supervisor.guard_start import GuardProcess
@@ -82,9 +84,9 @@ class Lab:
             conditions = TaskConditions(
                 **{name: wanted.pop(name) for name in TaskConditions._fields if name in wanted}
             )
-            task = submit_command.create_command_task(
-                ["/bin/sh", "-c", script], options(need, **wanted), conditions
-            )
+            program = ProgramOptions(command=["/bin/sh", "-c", script], folder=Path.cwd(), in_place=True)
+            with prepare_program(program) as draft:
+                task = create_program_task(draft, options(need, **wanted), conditions)
             task_file.write(task, self.state)
             return task
 

@@ -108,7 +108,7 @@ def test_json(here: Lab, capsys: pytest.CaptureFixture[str]) -> None:
     without_sweep = {"label": "C_1", "sweep": None, "begin": task.begin}
     assert output == {"id": task.id, "name": task.name, "package": task.package, **without_sweep}
     assert task.plan == {} and task.need.cards == 2
-    assert here.one(task.id).plan["argv"] == ["sh", "-c", "true", "--json"]
+    assert here.one(task.id).plan["request"]["command"] == ["sh", "-c", "true", "--json"]
 
 
 def test_cores_and_the_end_of_others(

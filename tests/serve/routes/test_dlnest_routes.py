@@ -18,7 +18,8 @@ from roost.lab.queue.task import ENDED
 from roost.lab.scheduling import max_sleep
 from roost.operations import lab
 from roost.operations.analyzers.start_analyzer import AnalyzerRequest, start_analyzer
-from roost.operations.queue.submit_command import submit_command
+from roost.operations.programs.program_package import ProgramOptions
+from roost.operations.programs.submit_program import submit_program
 from roost.serve import request_journal
 from roost.serve.http.listening_sockets import SOCKET_NAME
 from roost.serve.routes import served_packages
@@ -107,7 +108,8 @@ def client(server: Server) -> Iterator[Client]:
     with server.lab.here():
         with lab.open_queue() as store:
             store.set_setting("rules", {"cores": 1})
-        (blocker,) = submit_command(["sleep", "1000"], TaskOptions(gpus=0)).tasks
+        sleep = ProgramOptions(command=["sleep", "1000"], folder=Path.cwd(), in_place=True)
+        (blocker,) = submit_program(sleep, TaskOptions(gpus=0)).tasks
         client = Client(server)
         with client.http:
             wait_for(lambda: lab.status().tasks.get("running") == 1)

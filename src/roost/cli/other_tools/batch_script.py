@@ -84,17 +84,26 @@ def script_error(script: str, arguments: Sequence[str], *, own: Sequence[str] = 
     from roost.cli.other_tools.option_hints import format_hint
 
     if not Path(script).exists():
-        fix = "name a config, or a script that exists after `roost submit --`"
+        fix = "name a config, or a script that exists after `roost run --`"
         return NotFound("there is no such file", received=script, fix=fix)
     if not Path(script).is_file():  # a FIFO, a device
         return ConfigError(f"{script} is not a file", fix="name a config: a file .yaml, .yml or .json")
+    hint = format_hint(*command_line("submit", arguments, own=own))
     return UsageError(
         "is a program and no config",
         setting="CONFIG",
         received=script,
-        fix=f"{format_hint(*command_line('submit', arguments, own=own))}, or write a config: "
-        "docs/coming-from.md",
+        fix=f"{_run_hint(hint)}, or write a config: docs/coming-from.md",
     )
+
+
+def _run_hint(hint: str) -> str:
+    """Returns the hint to run a program now, if it needs no option of the queue; else the hint to queue
+    it."""
+    plain = "`roost submit -- "
+    if plain not in hint:
+        return hint
+    return f"{hint.replace(plain, '`roost run -- ')} (or `roost submit -- …` to queue it)"
 
 
 def _directives(script: Path) -> tuple[list[list[str]], list[str]]:

@@ -201,6 +201,32 @@ def capture(
     }
 
 
+def capture_program(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the content of ``environment.json`` for a program of the user.
+
+    Args:
+        facts: What its interpreter says of itself: ``python``, ``executable`` and ``packages``; empty for a
+            program of another kind.
+    """
+    packages = facts.get("packages") or {}
+    threads = os.environ.get("OMP_NUM_THREADS", "")
+    return {
+        "format": 1,
+        "roost": __version__,
+        **facts,
+        "platform": platform.platform(),
+        "host": socket.gethostname(),
+        "cpu": _cpu_model(),
+        "cpu_count": os.cpu_count(),
+        "driver": _driver(),
+        "stack": {
+            **{name: packages[name] for name in ("torch", "numpy") if name in packages},
+            "threads": int(threads) if threads.isdecimal() else os.cpu_count(),
+        },
+        "variables": {name: os.environ[name] for name in _VARIABLES if name in os.environ},
+    }
+
+
 def _name_and_version(found: metadata.Distribution) -> tuple[str, str] | None:
     """Name and version of an installed distribution; None if it lacks one. Faster than `importlib.metadata`,
     which parses each file as an e-mail with the whole description: a quarter of a second for 150."""

@@ -5,6 +5,7 @@ program_task: starts the program and waits for it
 program_request: what a program package says about its program
 own_checkpoint: the newest whole checkpoint that the program itself has written
 observer: the process beside the program, which turns what it writes into rows and progress
+program_environment: the interpreter, its packages and the machine
 program_rows: rows in ascending steps, from sources that count differently
 line_metrics: metrics, positions and progress bars in lines of output
 event_files: scalars in TensorBoard's event files

@@ -43,6 +43,8 @@ _PAIR = re.compile(
 _WITHIN = re.compile(r"[\[(]\s*(?P<value>\d+)\s*/\s*(?P<of>\d+)")
 _BAR = re.compile(r"(?P<label>[^|]*?)\d+%\|[^|]*\|\s*(?P<value>\d+)/(?P<of>\d+)\s*\[(?P<rest>[^\]]*)")
 _WORD = re.compile(r"[A-Za-z]+[0-9]*")
+_MAX_COUNT = 2**40
+"""A larger number is no position."""
 MAX_LINE = 2000
 """The longest line that is read; expressions of users may be slow on longer ones."""
 
@@ -104,7 +106,8 @@ def _parse_bar(bar: re.Match[str]) -> LineValues:
     split = _split_of(bar["label"])
     if split is not None:
         metrics = {name if "/" in name else f"{split}/{name}": value for name, value in metrics.items()}
-    return LineValues(metrics, label.epoch, label.epochs, int(bar["value"]), int(bar["of"]), is_bar=True)
+    step, of = _count(bar["value"]), _count(bar["of"])
+    return LineValues(metrics, label.epoch, label.epochs, step, of, is_bar=True)
 
 
 def _parse_line(line: str) -> LineValues:
@@ -128,16 +131,14 @@ def _parse_line(line: str) -> LineValues:
     if epoch is not None and step is None:
         within = next((one for one in _WITHIN.finditer(line) if one.start("value") not in taken), None)
         if within is not None:
-            step, of = int(within["value"]), int(within["of"])
+            step, of = _count(within["value"]), _count(within["of"])
     return LineValues(metrics, epoch, epochs, step, of)
 
 
 def _count(text: str) -> int | None:
     """Returns a position; of a fraction of an epoch, as Hugging Face prints it, the whole part."""
-    try:
-        return max(0, int(float(text)))
-    except (ValueError, OverflowError):
-        return None
+    value = float(text)
+    return int(value) if 0 <= value < _MAX_COUNT else None
 
 
 def _split_of(text: str) -> str | None:

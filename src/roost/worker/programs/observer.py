@@ -21,6 +21,7 @@ from typing import Any
 from roost.base.system.worker_protocol import RESUME_VARIABLE
 from roost.package import records, snapshot
 from roost.package.package import PackageFolder
+from roost.worker.programs import program_environment
 from roost.worker.programs.csv_files import CsvFile
 from roost.worker.programs.event_files import EventFile
 from roost.worker.programs.line_metrics import LineParser
@@ -83,6 +84,7 @@ class Observer:
 
     def run(self) -> None:
         """Observes until stdin is closed."""
+        program_environment.record(self._package.path, self._program.command)
         while not select.select([0], [], [], _SECONDS)[0]:
             self.read_all()
         self.read_all(is_end=True)

@@ -63,10 +63,10 @@ class ProgramRows:
     def add_line(self, values: LineValues) -> None:
         """Adds what a line of output says."""
         if values.is_bar and values.of is not None:
-            if values.of < self._bar_total:  # a bar of epochs around one of batches
-                values = values._replace(step=None, of=None)
-            else:
+            if values.of >= self._bar_total:
                 self._bar_total = values.of
+            else:  # a bar of epochs around one of batches
+                values = values._replace(step=None, of=None)
         self._note_progress(values)
         counted, source = self._counted_step(values)
         if counted is not None:
@@ -102,13 +102,13 @@ class ProgramRows:
         return values.epoch, Source.EPOCHS
 
     def _advance(self, source: Source, step: int) -> None:
+        step = min(step, _MAX_STEP)
         if self._clock is None or source > self._clock:
-            if self._clock is not None and step < self._step and self._writer is not None:
+            if step < self._step and self._writer is not None:
                 self._writer.go_back(max(0, step - 1))
-                self._step = step
-            self._clock = source
+            self._clock, self._step = source, step
         if source == self._clock:
-            self._step = max(self._step, min(step, _MAX_STEP))
+            self._step = max(self._step, step)
 
     def _write(self, source: Source, metrics: Mapping[str, float]) -> None:
         # Lines of output are one source, however they count.

@@ -9,11 +9,13 @@ The program comes first: it runs before its observer, and is not disturbed if th
 from __future__ import annotations
 
 import json
+import math
 import os
 import select
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import FrameType
 
@@ -29,6 +31,8 @@ from roost.base.system.worker_protocol import (
 from roost.worker.programs import own_checkpoint
 from roost.worker.programs.program_request import ProgramRequest
 
+_QUIET_SECONDS = 0.5
+"""A program that ends before this, and prints no number, is not observed at all."""
 _OBSERVER_SECONDS = 10.0
 """How long the observer may take to read the rest."""
 _NOT_FOUND_EXIT_CODE = 127
@@ -52,11 +56,17 @@ def main(arguments: list[str]) -> int:
     except OSError as error:
         return _report_not_started(command, program.folder(package), error)
     signals.forward_to(process)
-    observer = _start_observer(package, session, environment, output_start)
+    observer, start_at = None, time.monotonic() + _QUIET_SECONDS
     while process.poll() is None:
-        select.select([wakeup], [], [])
-        os.read(wakeup, 4096)
+        seconds = max(0.0, start_at - time.monotonic()) if start_at < math.inf else None
+        if select.select([wakeup], [], [], seconds)[0]:
+            os.read(wakeup, 4096)
+        else:
+            observer = _start_observer(package, session, environment, output_start)
+            start_at = math.inf
     signals.stop()
+    if observer is None and _has_something(package, session, output_start):
+        observer = _start_observer(package, session, environment, output_start)
     if observer is not None:
         _end_observer(observer)
     return _end_like(process.returncode)
@@ -181,6 +191,18 @@ def _start_observer(
     except OSError as error:
         print(f"the program is not observed, no metrics are recorded: {error}", flush=True)
         return None
+
+
+def _has_something(package: Path, session: int, output_start: int) -> bool:
+    """Whether a program that has ended already may have left a metric: a number in its output, or a call."""
+    if calls_path(package, session).exists():
+        return True
+    try:
+        with (package / "_output.txt").open("rb") as file:
+            file.seek(output_start)
+            return any(48 <= byte <= 57 for byte in file.read(1 << 20))
+    except OSError:
+        return False
 
 
 def _end_observer(observer: subprocess.Popen[bytes]) -> None:

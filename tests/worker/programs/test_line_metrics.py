@@ -1,0 +1,87 @@
+"""Lines as scripts print them."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from roost.worker.programs.line_metrics import LineParser, LineValues
+
+
+def parse(line: str, **expressions: str) -> LineValues:
+    return LineParser(expressions).parse(line)
+
+
+@pytest.mark.parametrize(
+    ("line", "metrics", "epoch", "step", "of"),
+    [
+        ("Epoch [2/5], Step [100/600], Loss: 0.2171", {"loss": 0.2171}, 2, 100, 600),
+        ("epoch=3 train_loss=0.41 val_acc=0.88", {"train/loss": 0.41, "valid/acc": 0.88}, 3, None, None),
+        ("Train Epoch: 1 [640/60000 (1%)]\tLoss: 2.29", {"train/loss": 2.29}, 1, 640, 60000),
+        (
+            "{'loss': 0.31, 'learning_rate': 2e-05, 'epoch': 1.5}",
+            {"loss": 0.31, "learning_rate": 2e-05},
+            1,
+            None,
+            None,
+        ),
+        (
+            "Test set: Average loss: 0.05, Accuracy: 9826/10000 (98%)",
+            {"test/average_loss": 0.05, "test/accuracy": 0.9826},
+            None,
+            None,
+            None,
+        ),
+        ("Epoch: [0][  10/5005]\tTime 0.1 ( 0.2)\tLoss 6.9e+00 (7.0)", {"loss": 6.9}, 0, 10, 5005),
+        ("step 100 loss 0.3 lr 1e-3", {"loss": 0.3, "lr": 1e-3}, None, 100, None),
+        ("iter 250: loss 2.2, time 35ms, mfu 10%", {"loss": 2.2}, None, 250, None),
+        (
+            "step 0: train loss 4.2, val loss 4.3",
+            {"train/loss": 4.2, "valid/loss": 4.3},
+            None,
+            0,
+            None,
+        ),
+        ("loss: tensor(0.3, grad_fn=<x>)", {"loss": 0.3}, None, None, None),
+        ("Final test accuracy is 0.93", {"test/accuracy": 0.93}, None, None, None),
+        ("[epoch 2] train/loss=0.5 grad norm 1.2", {"train/loss": 0.5, "train/grad_norm": 1.2}, 2, None, None),
+        ("3/3 [====] - 3s - loss: 0.2 - val_loss: 0.1", {"loss": 0.2, "valid/loss": 0.1}, None, None, None),
+    ],
+)
+def test_usual_lines(
+    line: str, metrics: dict[str, float], epoch: int | None, step: int | None, of: int | None
+) -> None:
+    found = parse(line)
+    assert (dict(found.metrics), found.epoch, found.step, found.of) == (metrics, epoch, step, of)
+    assert not found.is_bar
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["Running on port 8080 with batch_size=64", "Elapsed 10.2 s", "", "version 1.2.3", "a: b", "lossy 3"],
+)
+def test_other_numbers_are_no_metrics(line: str) -> None:
+    assert parse(line).metrics == {}
+
+
+def test_values_that_are_not_finite() -> None:
+    assert math.isnan(parse("Validation: loss nan").metrics["valid/loss"])
+    assert parse("loss: -inf").metrics == {"loss": -math.inf}
+
+
+def test_a_progress_bar() -> None:
+    found = parse("epoch 3:  45%|####      | 450/1000 [00:10<00:12, 43.2it/s, loss=0.31]")
+    assert found == LineValues({"loss": 0.31}, epoch=3, step=450, of=1000, is_bar=True)
+    assert parse("train:  10%|#  | 1/10 [00:00<00:01, loss=1]").metrics == {"train/loss": 1.0}
+
+
+def test_an_expression_of_the_user() -> None:
+    parser = LineParser({"speed": r"(\d+) img/s", "gap": r"gap=(?P<other>\w+)", "rest": "left"})
+    assert parser.parse("now 12 img/s, loss 0.5").metrics == {"speed": 12.0, "loss": 0.5}
+    assert parser.parse("gap=none").metrics == {} and parser.unmatched == {"gap", "rest"}
+    assert parser.parse("gap=7").metrics == {"gap": 7.0} and parser.unmatched == {"rest"}
+
+
+def test_a_line_without_an_end_costs_no_more_than_a_long_one() -> None:
+    assert parse("x" * 10_000_000 + " loss: 1").metrics == {}

@@ -1,0 +1,66 @@
+"""The newest whole checkpoint among files that a program has written."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from roost.worker.programs import own_checkpoint
+from roost.worker.programs.program_request import ProgramRequest
+
+COPY = ProgramRequest(["python"], "/project", cwd=".")
+
+
+def aged(path: Path, age: float) -> Path:
+    os.utime(path, (1e9 - age, 1e9 - age))
+    return path
+
+
+def test_the_newest_one_that_is_whole(tmp_path: Path) -> None:
+    first, second = tmp_path / "out" / "1.pt", tmp_path / "out" / "2.pt"
+    first.parent.mkdir()
+    for path, age in ((first, 20), (second, 10)):
+        torch.save({"a": torch.zeros(1000)}, path)
+        aged(path, age)
+    copied = tmp_path / "pretrained.pt"
+    torch.save({}, copied)
+    assert own_checkpoint.newest(tmp_path, COPY, copied=["pretrained.pt"]) == second
+    cut = second.read_bytes()[:-100]
+    second.write_bytes(cut)
+    aged(second, 0)
+    assert own_checkpoint.newest(tmp_path, COPY, copied=["pretrained.pt"]) == first
+
+
+def test_a_folder_of_hugging_face(tmp_path: Path) -> None:
+    for name, age in (("checkpoint-10", 20), ("checkpoint-20", 10)):
+        folder = tmp_path / "out" / name
+        folder.mkdir(parents=True)
+        save_file({"w": torch.zeros(10)}, folder / "model.safetensors")
+        (folder / "trainer_state.json").write_text("{}")
+        aged(folder / "trainer_state.json", age)
+    assert own_checkpoint.newest(tmp_path, COPY) == tmp_path / "out" / "checkpoint-20"
+    weights = tmp_path / "out" / "checkpoint-20" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-4])
+    assert own_checkpoint.newest(tmp_path, COPY) == tmp_path / "out" / "checkpoint-10"
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff" * 8, b"PK\x03\x04"])
+def test_what_is_cut_is_no_checkpoint(tmp_path: Path, content: bytes) -> None:
+    for name in ("a.safetensors", "a.pt"):
+        (tmp_path / name).write_bytes(content)
+    found = own_checkpoint.newest(tmp_path, COPY)
+    assert found is None or (found.suffix == ".pt" and content.startswith(b"\xff"))
+
+
+def test_in_place_only_the_folder_of_the_package_counts(tmp_path: Path) -> None:
+    in_place = ProgramRequest(["python"], str(tmp_path))
+    (tmp_path / "others.pt").write_bytes(b"x")
+    assert own_checkpoint.newest(tmp_path, in_place) is None
+    own = own_checkpoint.checkpoint_folder(tmp_path) / "mine.pt"
+    own.parent.mkdir()
+    own.write_bytes(b"x")
+    assert own_checkpoint.newest(tmp_path, in_place) == own
