@@ -53,11 +53,11 @@ def test_what_leads_out_or_is_too_much_is_refused(tmp_path: Path, name: str, mes
         unpack(out, tmp_path / "out")
     messages.check(refused.value)
     assert not (tmp_path / "evil").exists()
-    bomb = make(tmp_path / f"b-{name}", **{"zeros": bytes(1 << 20)})
+    bomb = make(tmp_path / f"b-{name}", zeros=bytes(1 << 20))
     with pytest.raises(Refused, match="more than"):
         unpack(bomb, tmp_path / "bomb", max_bytes=1000)
     many = make(tmp_path / f"m-{name}", **{str(n): b"" for n in range(20)})
-    with pytest.raises(Refused, match="20 files|11 files"):
+    with pytest.raises(Refused, match=r"(20|11) files"):
         unpack(many, tmp_path / "many", max_files=10)
     damaged = tmp_path / f"d-{name}"
     damaged.write_bytes(bomb.read_bytes()[:100])

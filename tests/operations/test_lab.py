@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from roost.operations.queue.submit_command import submit_command
 
 from roost import __version__
 from roost.base.errors import NotFound, Refused, RoostError
@@ -29,7 +30,6 @@ from roost.operations import lab, resolve
 from roost.operations.devices import devices
 from roost.operations.queue import task_control
 from roost.operations.queue.list_tasks import list_tasks
-from roost.operations.queue.submit_command import submit_command
 from roost.operations.queue.why import waits_for_lost_daemon, why
 from roost.operations.reading.logs import logs
 from roost.serve import server_control

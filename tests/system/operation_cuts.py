@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from roost.operations.queue.submit_command import submit_command
+
 from roost.base.errors import RoostError
 from roost.devices.resource_request import TaskOptions
 from roost.operations.lifecycle.continue_ import ContinueRequest
@@ -21,7 +23,6 @@ from roost.operations.lifecycle.new_project import new_project
 from roost.operations.lifecycle.run import RunRequest, run
 from roost.operations.queue import task_control
 from roost.operations.queue.submit import submit_continue
-from roost.operations.queue.submit_command import submit_command
 from roost.serve.routes import runs, tasks
 from tests.operations.packages import package, project
 

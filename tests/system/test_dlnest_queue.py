@@ -8,11 +8,11 @@ from typing import Any
 
 import exact
 import pytest
+from roost.operations.queue.submit_command import submit_command
 from test_dlnest_projects import GAN, OLDER, project, trained
 
 from roost.devices.resource_request import TaskOptions
 from roost.operations import lab
-from roost.operations.queue.submit_command import submit_command
 from roost.package import live_progress
 from roost.package.package import PackageFolder
 from tests.project.dlnest import loops

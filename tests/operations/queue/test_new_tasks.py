@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from roost.operations.queue.submit_command import submit_command
 
 from roost.base import durable
 from roost.base.errors import Refused, RoostError
@@ -20,7 +21,6 @@ from roost.lab.queue.task import SUCCEEDED, Task
 from roost.operations import lab
 from roost.operations.queue import new_tasks
 from roost.operations.queue.new_tasks import require_unqueued
-from roost.operations.queue.submit_command import submit_command
 from roost.package.package import PackageFolder
 from tests.cli.programs import ROOST
 from tests.lab.labs import Lab

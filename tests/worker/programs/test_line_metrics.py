@@ -45,7 +45,13 @@ def parse(line: str, **expressions: str) -> LineValues:
         ),
         ("loss: tensor(0.3, grad_fn=<x>)", {"loss": 0.3}, None, None, None),
         ("Final test accuracy is 0.93", {"test/accuracy": 0.93}, None, None, None),
-        ("[epoch 2] train/loss=0.5 grad norm 1.2", {"train/loss": 0.5, "train/grad_norm": 1.2}, 2, None, None),
+        (
+            "[epoch 2] train/loss=0.5 grad norm 1.2",
+            {"train/loss": 0.5, "train/grad_norm": 1.2},
+            2,
+            None,
+            None,
+        ),
         ("3/3 [====] - 3s - loss: 0.2 - val_loss: 0.1", {"loss": 0.2, "valid/loss": 0.1}, None, None, None),
     ],
 )

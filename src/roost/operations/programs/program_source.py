@@ -245,7 +245,7 @@ def _fetch_commit(made: Path, commit: str, folder: Path, where: str) -> None:
 
 
 def _git(arguments: Sequence[str], folder: Path, where: str) -> None:
-    """Runs git. Raises Refused with the last line that it prints."""
+    """Runs git. Raises Refused with the error that it prints."""
     env = {**os.environ, "GIT_TERMINAL_PROMPT": "0"}
     fix = "try the same with `git clone`"
     try:
@@ -259,4 +259,5 @@ def _git(arguments: Sequence[str], folder: Path, where: str) -> None:
         raise Refused(what, setting="--from", received=where, fix=fix) from None
     if found.returncode:
         lines = [line for line in os.fsdecode(found.stderr).splitlines() if line.strip()] or ["no message"]
-        raise Refused(f"git: {environment.redact(lines[-1])}", setting="--from", received=where, fix=fix)
+        error = next((line for line in lines if line.startswith(("fatal:", "error:"))), lines[-1])
+        raise Refused(f"git: {environment.redact(error)}", setting="--from", received=where, fix=fix)

@@ -1,0 +1,249 @@
+"""Programs of other people as runs, by the real commands: seen from outside, killed, resumed, misused."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roost.package import records
+from roost.package.package import PackageFolder
+
+ARGPARSE = """
+import argparse, json, os, time
+parser = argparse.ArgumentParser()
+parser.add_argument("--epochs", type=int, default=4)
+parser.add_argument("--resume")
+asked = parser.parse_args()
+state = json.load(open(asked.resume)) if asked.resume else {"epoch": 0, "loss": 1.0}
+for epoch in range(state["epoch"], asked.epochs):
+    for step in range(5):
+        state["loss"] = state["loss"] * 0.75 + 0.01 * step
+        print(f"Epoch [{epoch + 1}/{asked.epochs}], Step [{step + 1}/5], Loss: {state['loss']!r}")
+        time.sleep(0.15)
+    state["epoch"] = epoch + 1
+    os.makedirs("out", exist_ok=True)
+    with open(f"out/{epoch + 1}.pt.part", "w") as file:
+        json.dump(state, file)
+    os.rename(f"out/{epoch + 1}.pt.part", f"out/{epoch + 1}.pt")
+"""
+BARS = """
+import sys, time
+for epoch in range(2):
+    for step in range(1, 11):
+        bar, rest = "#" * step, f"[00:00<00:01, 9it/s, loss={1 / step}]"
+        sys.stderr.write(f"\\repoch {epoch}: {step * 10:3d}%|{bar:<10}| {step}/10 {rest}")
+        sys.stderr.flush()
+    print()
+    print(f"done with epoch {epoch}: accuracy {epoch / 2}, speed 12 img/s")
+"""
+TENSORBOARD = """
+from torch.utils.tensorboard import SummaryWriter
+import csv
+with SummaryWriter("logs") as writer, open("table.csv", "w") as file:
+    rows = csv.writer(file)
+    rows.writerow(["step", "from_table"])
+    for step in range(20):
+        writer.add_scalar("train/loss", 1 / (step + 1), step)
+        rows.writerow([step, step * 2])
+"""
+WANDB = """
+import wandb
+run = wandb.init(project="p", config={"lr": 0.1})
+for step in range(10):
+    wandb.log({"loss": 1 / (step + 1), "nested": {"value": step}, "text": "no number"})
+run.finish()
+"""
+
+
+@pytest.fixture(autouse=True)
+def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user whose `python` is that of the tests, and who has no account of W&B."""
+    monkeypatch.setenv("PATH", os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "home").mkdir()
+    (tmp_path / "code").mkdir()
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> Path:
+    return tmp_path / "code"
+
+
+def start(code: Path, *arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "roost", *arguments]
+    return subprocess.Popen(command, cwd=code, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def roost(code: Path, *arguments: str, expected: int = 0) -> str:
+    process = start(code, *arguments)
+    output, _ = process.communicate(timeout=100)
+    assert process.returncode == expected, output
+    return output
+
+
+def run_script(code: Path, text: str, *arguments: str, expected: int = 0) -> tuple[PackageFolder, str]:
+    (code / "main.py").write_text(text)
+    output = roost(code, "run", "--name", "it", *arguments, "--", "python", "main.py", expected=expected)
+    return PackageFolder.open(code / "runs" / "it"), output
+
+
+def has_row_from(package: Path, step: int) -> bool:
+    """Whether a row of this or a later step is recorded."""
+    return any(row["step"] >= step for row in records.fold(package / "records").rows)
+
+
+def series(package: PackageFolder, name: str) -> tuple[list[int], list[float]]:
+    return records.fold(package.path / "records").series[name]
+
+
+@contextlib.contextmanager
+def killed_when(code: Path, reached: Callable[[], bool], *arguments: str) -> Iterator[None]:
+    """Kills the program, its observer and all that started them in the midst of the run."""
+    process = start(code, *arguments)
+    try:
+        while not reached():
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.01)
+        yield
+    finally:
+        for pid in processes_of(code):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        process.communicate()
+
+
+def processes_of(folder: Path) -> list[int]:
+    """All processes that work in a folder, or have its path on their command line."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            words = (place / "cmdline").read_bytes() + os.fsencode(os.readlink(place / "cwd"))  # noqa: PTH115
+            if os.fsencode(folder) in words and int(place.name) != os.getpid():
+                found.append(int(place.name))
+    return found
+
+
+def test_a_script_with_checkpoints_of_its_own_is_killed_and_resumed(code: Path) -> None:
+    (code / "main.py").write_text(ARGPARSE)
+    asked = ("--resume-with", "--resume {checkpoint}", "--", "python", "main.py")
+    roost(code, "run", "--name", "whole", *asked)
+    package = code / "runs" / "cut"
+    for step in (12, 18):
+        with killed_when(code, lambda step=step: has_row_from(package, step), "run", "--name", "cut", *asked):
+            pass
+    output = roost(code, "run", "--name", "cut", *asked)
+    assert f"resumes from its checkpoint {package / 'out'}" in output
+    whole, cut = PackageFolder.open(code / "runs" / "whole"), PackageFolder.open(package)
+    assert cut.state == "succeeded" and len(cut.sessions()) == 3
+    assert series(cut, "loss") == series(whole, "loss") and len(series(cut, "loss")[0]) == 20
+    assert (package / "out" / "4.pt").read_bytes() == (code / "runs" / "whole" / "out" / "4.pt").read_bytes()
+    assert not (code / "out").exists()
+    assert "is another run" in roost(code, "run", "--name", "cut", "--", "python", "main.py", expected=5)
+    roost(code, "verify", "runs/cut")
+
+
+def test_a_script_that_only_prints(code: Path) -> None:
+    package, output = run_script(code, BARS, "--metric", r"speed=(\d+) img/s", "--metric", "never=x(y)z")
+    assert series(package, "accuracy")[1] == [0.0, 0.5] and series(package, "speed")[1] == [12.0, 12.0]
+    assert series(package, "loss")[1][-1] == 0.1
+    assert output.count("--metric never matched no line") == 1
+    environment = (package.path / "environment.json").read_text()
+    assert '"torch"' in environment and sys.executable in environment
+    listed = roost(code, "ls")
+    assert "it" in listed and "succeeded" in listed
+    assert "loss" in roost(code, "show", "runs/it")
+
+
+def test_a_script_that_writes_event_files_and_tables(code: Path) -> None:
+    package, _ = run_script(code, TENSORBOARD)
+    steps, values = series(package, "train/loss")
+    assert steps == list(range(20)) and values[-1] == pytest.approx(1 / 20)
+    assert series(package, "from_table")[1][-1] == 38.0
+
+
+def test_a_script_that_calls_wandb(code: Path) -> None:
+    package, _ = run_script(code, WANDB)
+    steps, values = series(package, "loss")
+    assert steps == list(range(10)) and values == [1 / (step + 1) for step in range(10)]
+    assert series(package, "nested/value")[1] == [float(step) for step in range(10)]
+    assert list((package.path / "wandb").glob("offline-run-*"))
+    assert not list((package.path / "system").glob("*.calls.jsonl"))
+
+
+BAD: dict[str, tuple[str, int, str]] = {
+    "exits at once": ("raise SystemExit(3)", 3, "exited with 3"),
+    "is killed": ("import os; os.kill(os.getpid(), 9)", 1, "SIGKILL"),
+    "forks and leaves": (
+        "import os, time\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(1000)\nprint('left')",
+        0,
+        "left",
+    ),
+    "changes its folder": ("import os; os.chdir('/'); print('loss 0.5')", 0, "loss 0.5"),
+    "needs a terminal": ("input('name? ')", 1, "EOF"),
+    "closes its output": ("import os; os.close(1); os.close(2)", 0, "succeeded"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_scripts_that_misbehave(code: Path, name: str) -> None:
+    text, expected, said = BAD[name]
+    package, output = run_script(code, text, expected=expected)
+    assert said in output
+    assert package.state == ("succeeded" if expected == 0 else "crashed" if name == "is killed" else "failed")
+    assert not processes_of(code)
+
+
+def test_a_script_that_deletes_its_own_package(code: Path) -> None:
+    (code / "main.py").write_text(
+        "import os, shutil; shutil.rmtree(os.environ['ROOST_PACKAGE']); print('loss 1')"
+    )
+    process = start(code, "run", "--name", "it", "--", "python", "main.py")
+    output, _ = process.communicate(timeout=100)
+    assert "Traceback" not in output, output
+
+
+def test_a_flood_of_output_is_bounded(code: Path) -> None:
+    flood = (
+        "import sys\nfor _ in range(300):\n    sys.stdout.write('x' * (1 << 20))\nprint()\nprint('loss 0.25')"
+    )
+    package, _ = run_script(code, flood)
+    assert series(package, "loss")[1] == [0.25]
+    assert package.output.stat().st_size < 210 << 20
+
+
+def test_what_a_program_gets(code: Path) -> None:
+    shown = "import os\nfor one in os.environ.items():\n    if one[0].startswith('ROOST_'): print(*one)"
+    package, output = run_script(code, shown, "--time-limit", "1h")
+    for name in ("ROOST_PACKAGE", "ROOST_CHECKPOINT_DIR", "ROOST_DEADLINE"):
+        assert name in output
+    assert "ROOST_RESUME_FROM" not in output and f"ROOST_PACKAGE {package.path}" in output
+
+
+def test_a_program_that_is_asked_to_stop(code: Path) -> None:
+    text = (
+        "import signal, sys, time\n"
+        "def stop(*_): print('loss 0.125'); sys.exit(9)\n"
+        "signal.signal(signal.SIGTERM, stop)\nprint('ready')\ntime.sleep(1000)"
+    )
+    (code / "main.py").write_text(text)
+    process = start(code, "run", "--name", "it", "--", "python", "main.py")
+    package = code / "runs" / "it"
+    output: Any = package / "_output.txt"
+    while not (output.exists() and "ready" in output.read_text()):
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 75, said
+    assert PackageFolder.open(package).state == "stopped" and series(PackageFolder.open(package), "loss")[
+        1
+    ] == [0.125]
