@@ -33,6 +33,7 @@ from roost.worker.programs.program_request import ProgramRequest
 
 _QUIET_SECONDS = 0.5
 """A program that ends before this, and prints no number, is not observed at all."""
+_SHORT_OUTPUT = 1 << 16
 _OBSERVER_SECONDS = 10.0
 """How long the observer may take to read the rest."""
 _NOT_FOUND_EXIT_CODE = 127
@@ -49,6 +50,7 @@ def main(arguments: list[str]) -> int:
     command = program.command_line(checkpoint, is_first=is_first)
     environment = program_environment(package, session, None if is_first else checkpoint)
     output_start = os.fstat(1).st_size
+    calls_path(package, session).parent.mkdir(exist_ok=True)
     _say_how_it_begins(program, checkpoint, command, is_first=is_first)
     signals, wakeup = _SignalForwarding(), _wake_on_signals()
     try:
@@ -200,7 +202,8 @@ def _has_something(package: Path, session: int, output_start: int) -> bool:
     try:
         with (package / "_output.txt").open("rb") as file:
             file.seek(output_start)
-            return any(48 <= byte <= 57 for byte in file.read(1 << 20))
+            begin = file.read(_SHORT_OUTPUT)
+            return len(begin) == _SHORT_OUTPUT or any(48 <= byte <= 57 for byte in begin)
     except OSError:
         return False
 
