@@ -6,6 +6,7 @@ In reading order:
 - kinds: the kinds of packages and of tasks
 - session_folder: the lock, sessions and output of a task
 - package: the folder of one run
+- program_request: the program in the request of a package
 - package_draft: a checked package before its creation
 - dlnest: packages of DLNest's contract
 - project_preflight: checks of a project without importing its code

@@ -9,8 +9,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from roost.package.program_request import ProgramRequest
 from roost.worker.programs import own_checkpoint
-from roost.worker.programs.program_request import ProgramRequest
 
 COPY = ProgramRequest(["python"], "/project", cwd=".")
 

@@ -5,6 +5,7 @@ checkpoint_option: `-c` of the commands that load a checkpoint
 device_option: `--device` and `-CPU`
 rank_options: `--devices`, `-DDP` and other options about processes, and `--time-limit`
 evaluation_options: `--checkpoints`, `--variants` and others that say what is evaluated
+program_options: a program after `--`, and the options that apply to it
 trust_option: `--trust`
 follow_options: `--detach` and `--pdb`
 resource_options: `--gpus`, `--priority` and all other options of a task

@@ -88,7 +88,7 @@ def take_program_options(
 
     Args:
         options: The options of the command.
-        arguments: What stands before ``--``: for a program only ``save_root=DIR``.
+        arguments: The words before ``--``: for a program only ``save_root=DIR``.
         command: The name of the command.
         absent: Names and spellings of the options that do not apply to a program.
 

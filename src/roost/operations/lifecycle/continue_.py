@@ -17,8 +17,14 @@ from roost.config.other_tools import foreign_keys
 from roost.config.run_settings import RunSettings
 from roost.config.settings import Where
 from roost.operations.lifecycle import run_limits
+from roost.operations.programs.continue_program import continue_program
 from roost.operations.reading import package_schema
-from roost.operations.sessions.rank_layout import RankRequest, plan_ranks, with_previous_layout
+from roost.operations.sessions.rank_layout import (
+    RankRequest,
+    plan_ranks,
+    previous_device,
+    with_previous_layout,
+)
 from roost.operations.sessions.session_request import (
     StartedSession,
     lock_package,
@@ -90,8 +96,6 @@ def continue_(request: ContinueRequest) -> StartedSession:
     """
     package = package_schema.open_checked(request.package, to_continue=True)
     if PackageKind.of(package.request) is PackageKind.COMMAND:
-        from roost.operations.programs.run_program import continue_program  # which builds on this module
-
         return continue_program(package, request)
     if request.step is not None:
         request = replace(request, checkpoint=package.store().at_step(request.step).id)
@@ -277,12 +281,6 @@ def finished_note(package: PackageFolder, overrides: Sequence[str] = ()) -> str:
         path = shlex.quote(str(package.path))
         return f"the run is finished; `roost continue {path}` trains at least one more epoch"
     return "; ".join(nothing_to_train(package, overrides))
-
-
-def previous_device(package: PackageFolder) -> str:
-    """Returns the device that the newest session in effect requested."""
-    devices = [session.request.get("device") for session in sessions.in_effect(package.path)]
-    return str(next(filter(None, reversed(devices)), "auto"))  # a Python program requests none
 
 
 def _branch_notes(package: PackageFolder, id: int | None) -> list[str]:

@@ -21,10 +21,16 @@ from roost.config.run_settings import RunSettings
 from roost.config.values import nested_values
 from roost.config.values.nested_values import ABSENT, ConfigDifference
 from roost.operations.lifecycle import run_limits
-from roost.operations.lifecycle.continue_ import previous_device, require_loop_position
+from roost.operations.lifecycle.continue_ import require_loop_position
 from roost.operations.lifecycle.run import locked_root
 from roost.operations.reading import package_schema
-from roost.operations.sessions.rank_layout import RankLayout, RankRequest, plan_ranks, with_previous_layout
+from roost.operations.sessions.rank_layout import (
+    RankLayout,
+    RankRequest,
+    plan_ranks,
+    previous_device,
+    with_previous_layout,
+)
 from roost.operations.sessions.session_request import (
     StartedSession,
     first_request,

@@ -10,11 +10,10 @@ from pathlib import Path
 from roost.config.layers import Config
 from roost.config.run_settings import Contract
 from roost.config.values import nested_values
-from roost.operations.lifecycle.continue_ import previous_device
 from roost.operations.lifecycle.fork import effective_provenance, select_copied, target_root
 from roost.operations.lifecycle.run import RunRequest, begin_new, locked_root
 from roost.operations.reading import package_schema
-from roost.operations.sessions.rank_layout import RankRequest, with_previous_layout
+from roost.operations.sessions.rank_layout import RankRequest, previous_device, with_previous_layout
 from roost.operations.sessions.session_request import StartedSession
 from roost.package import package_name
 from roost.package.dlnest.named_paths import PLACES

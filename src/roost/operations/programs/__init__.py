@@ -1,7 +1,9 @@
 """Operations on programs: any command line becomes the package of a run, with a copy of its code.
 
+archive: unpacks archives of strangers
 program_source: where the code is, and whether it is copied
 program_package: the package of a program, and the plan of its sessions
-run_program: `run -- COMMAND`, and `continue` of its package
+continue_program: `continue` of its package
+run_program: `run -- COMMAND`
 submit_program: `submit -- COMMAND`
 """

@@ -1,6 +1,8 @@
 """The package of a program, and the plan of its sessions. This module does not import what trainings
 need."""
 
+# Not durable: makes an empty folder in a package that is being made
+
 from __future__ import annotations
 
 import re
@@ -19,9 +21,9 @@ from roost.operations.programs.program_source import ProgramSource, open_source
 from roost.operations.resolve import RUNS_FOLDER
 from roost.package.kinds import PackageKind
 from roost.package.package import PackageFolder
+from roost.package.program_request import CHECKPOINT_FIELD, ProgramRequest
 from roost.package.records import ROW_FIELDS
 from roost.supervisor.limits import SessionLimits
-from roost.worker.programs.program_request import CHECKPOINT_FIELD, ProgramRequest
 
 if TYPE_CHECKING:
     from roost.operations.lifecycle.continue_ import ContinueRequest

@@ -6,6 +6,8 @@ enough to be copied for each run. In a home folder, in ``/``, and above that siz
 ``--in-place`` runs it where it was typed.
 """
 
+# Not durable: what is fetched is copied into the package, and removed
+
 from __future__ import annotations
 
 import os
@@ -19,9 +21,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from roost.base import archive
 from roost.base.errors import ConfigError, NotFound, Refused, RoostError, UsageError
 from roost.lab.sessions.session_plan import callers_environment
+from roost.operations.programs import archive
 from roost.package import snapshot
 from roost.package.resume import environment
 from roost.package.snapshot import Selection

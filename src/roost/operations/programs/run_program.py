@@ -1,4 +1,4 @@
-"""The operations ``run -- COMMAND`` and ``continue`` of its package: a program of the user as a run."""
+"""The operation ``run -- COMMAND``: a program of the user as a run."""
 
 from __future__ import annotations
 
@@ -6,37 +6,34 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import quote
 
 from roost.base import durable
-from roost.base.errors import NotFound, Refused, UsageError
-from roost.config.run_settings import RunSettings
-from roost.config.sections.limits import LimitSettings
-from roost.operations.lifecycle.continue_ import ContinueRequest, previous_device
+from roost.base.errors import NotFound, Refused
+from roost.operations.lifecycle.continue_ import ContinueRequest
 from roost.operations.lifecycle.run import changed_code, locked_root
-from roost.operations.programs.program_package import (
-    ProgramDraft,
-    ProgramOptions,
-    prepare_program,
-    require_time_limit_only,
+from roost.operations.programs.continue_program import (
+    continue_program,
+    one_process_layout,
+    program_session,
+    program_settings,
+    require_one_process,
 )
+from roost.operations.programs.program_package import ProgramDraft, ProgramOptions, prepare_program
 from roost.operations.reading import package_schema
-from roost.operations.sessions.rank_layout import RankRequest, plan_ranks, with_previous_layout
+from roost.operations.sessions.rank_layout import RankRequest
 from roost.operations.sessions.session_request import (
     StartedSession,
-    lock_package,
     removed_on_failure,
     require_startable,
     start_first_session,
-    start_session,
 )
-from roost.package import package_name, snapshot
-from roost.package.kinds import PackageKind, TaskKind
+from roost.package import package_name
+from roost.package.kinds import PackageKind
 from roost.package.package import PackageFolder
-from roost.package.session_schema import SessionRequest
-from roost.worker.programs.program_request import ProgramRequest
+from roost.package.program_request import ProgramRequest
 
 _MAX_DIFFERENCES = 10
 
@@ -65,7 +62,7 @@ def run_program(request: RunProgramRequest) -> StartedSession:
         RoostError: Its session did not start; the package is removed.
         OSError: The package cannot be written; what was made is removed.
     """
-    _require_one_process(request.ranks)
+    require_one_process(request.ranks)
     name = request.program.name
     if name is not None:
         package_name.checked_name(name, setting="--name")
@@ -78,83 +75,15 @@ def run_program(request: RunProgramRequest) -> StartedSession:
 
 
 def _begin(request: RunProgramRequest, draft: ProgramDraft) -> StartedSession:
-    settings = _settings(request.time_limit)
-    layout = _layout(request.ranks, settings, request.device or "auto")
+    settings = program_settings(request.time_limit)
+    layout = one_process_layout(request.ranks, settings, request.device or "auto")
     session_cards = require_startable(layout, settings)
     package = draft.create()
     with removed_on_failure(package):
-        body = _session_request(draft.request, layout, request.program.description)
+        body = program_session(draft.request, layout, request.program.description)
         started = start_first_session(package, body, settings, session_cards=session_cards)
     started.notes = [*draft.notes, *started.notes]
     return started
-
-
-def continue_program(package: PackageFolder, request: ContinueRequest) -> StartedSession:
-    """Starts a program of a package again, from its own newest checkpoint where it can take one.
-
-    Args:
-        package: The package of a program.
-        request: The request; of its overrides only the time limit applies.
-
-    Raises:
-        UsageError: The request has what applies to trainings only.
-        Refused: The package is in use, or this machine lacks the devices.
-        OSError: The request of the session cannot be written.
-    """
-    time_limit = require_time_limit_only(request)
-    ranks = with_previous_layout(request.ranks, package, ())
-    _require_one_process(ranks)
-    settings = _settings(time_limit)
-    lock_fd = lock_package(package)
-    try:
-        package_schema.require_folders(package)
-        package_schema.require_session_files(package)
-        program = ProgramRequest.of(package.request)
-        layout = _layout(ranks, settings, request.device or previous_device(package))
-        session_cards = require_startable(layout, settings)
-        project = request.project if request.project is not None else Path(program.project)
-        notes = [
-            f"{name} was not copied, and its link is broken; if the program needs it, add --project DIR"
-            for name in snapshot.renew_links(package.path, package.manifest, project)
-        ]
-        if request.description:
-            package.describe(request.description)
-        body = _session_request(program, layout, request.description)
-        started = start_session(package, lock_fd, body, settings, session_cards=session_cards)
-    finally:
-        os.close(lock_fd)
-    started.notes = [*notes, *started.notes]
-    return started
-
-
-def _require_one_process(ranks: RankRequest) -> None:
-    if ranks.strategy not in (None, "single") or ranks.num_nodes > 1:
-        fix = (
-            "leave it out, and start the processes by the command: `-- torchrun --nproc-per-node 2 train.py`"
-        )
-        raise UsageError("roost starts a program as one process", fix=fix)
-
-
-def _settings(time_limit: str | None) -> RunSettings:
-    return RunSettings(limits=LimitSettings(wall_time=time_limit))
-
-
-def _layout(ranks: RankRequest, settings: RunSettings, device: str) -> SessionRequest:
-    """Returns the part of a session's request about its devices: one card, unless more are requested."""
-    one = replace(ranks, strategy="single", devices=1 if ranks.devices is None else ranks.devices)
-    return plan_ranks(one, settings, device=device, terminal="", where=lambda _: None).request
-
-
-def _session_request(
-    program: ProgramRequest, layout: SessionRequest, description: str | None
-) -> SessionRequest:
-    return SessionRequest(
-        kind=TaskKind.COMMAND,
-        command=program.command,
-        project=program.project,
-        **layout,
-        description=description,
-    )
 
 
 def _require_writable(root: Path) -> None:

@@ -39,8 +39,8 @@ from roost.operations.queue.resources import (
 )
 from roost.package.kinds import TaskKind
 from roost.package.package import PackageFolder
+from roost.package.program_request import ProgramRequest
 from roost.supervisor.limits import SessionLimits
-from roost.worker.programs.program_request import ProgramRequest
 
 if TYPE_CHECKING:
     from roost.operations.lifecycle.continue_ import ContinueRequest

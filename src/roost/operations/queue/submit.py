@@ -31,7 +31,6 @@ from roost.operations.lifecycle.continue_ import (
     ContinueRequest,
     next_session,
     nothing_to_train,
-    previous_device,
 )
 from roost.operations.programs.submit_program import submit_continue_program
 from roost.operations.queue import sweep
@@ -50,7 +49,12 @@ from roost.operations.queue.resources import (
     with_previous_share,
 )
 from roost.operations.reading import package_schema
-from roost.operations.sessions.rank_layout import RankRequest, queued_ranks, with_previous_layout
+from roost.operations.sessions.rank_layout import (
+    RankRequest,
+    previous_device,
+    queued_ranks,
+    with_previous_layout,
+)
 from roost.operations.sessions.session_request import first_request, lock_package, session_plan
 from roost.package import package_name
 from roost.package.kinds import PackageKind

@@ -28,7 +28,7 @@ from roost.operations.queue.list_tasks import REMOVED_NOTE, card_numbers, read_e
 from roost.operations.queue.task_labels import TaskLabels
 from roost.operations.task_results import TaskEvent, TaskExplanation
 from roost.package import session_folder, sessions
-from roost.worker.programs.program_request import ProgramRequest
+from roost.package.program_request import ProgramRequest
 
 
 def why(text: str) -> list[TaskExplanation]:

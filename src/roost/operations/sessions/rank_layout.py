@@ -101,6 +101,12 @@ def with_previous_layout(ranks: RankRequest, package: PackageFolder, overrides: 
     return replace(ranks, **found, sources=sources, num_nodes_before=num_nodes_before)
 
 
+def previous_device(package: PackageFolder) -> str:
+    """Returns the device that the newest session in effect requested."""
+    devices = [session.request.get("device") for session in sessions.in_effect(package.path)]
+    return str(next(filter(None, reversed(devices)), "auto"))  # a Python program requests none
+
+
 def plan_ranks(
     ranks: RankRequest, settings: RunSettings, *, device: str, terminal: str, where: Where
 ) -> RankLayout:

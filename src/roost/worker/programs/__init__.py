@@ -2,7 +2,6 @@
 their own checkpoints.
 
 program_task: starts the program and waits for it
-program_request: what a program package says about its program
 own_checkpoint: the newest whole checkpoint that the program itself has written
 observer: the process beside the program, which turns what it writes into rows and progress
 program_environment: the interpreter, its packages and the machine

@@ -50,7 +50,7 @@ MAX_LINE = 2000
 
 
 class LineValues(NamedTuple):
-    """What one line, or one state of a progress bar, says."""
+    """The content of one line, or of one state of a progress bar."""
 
     metrics: Mapping[str, float]
     epoch: int | None = None

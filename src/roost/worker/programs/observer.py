@@ -6,6 +6,8 @@ more. It is a process of its own because an expression of the user may take for 
 notice.
 """
 
+# Not durable: removes the file of reported calls, whose content is in the rows
+
 from __future__ import annotations
 
 import json
@@ -21,11 +23,11 @@ from typing import Any
 from roost.base.system.worker_protocol import RESUME_VARIABLE
 from roost.package import records, snapshot
 from roost.package.package import PackageFolder
+from roost.package.program_request import ProgramRequest
 from roost.worker.programs import program_environment
 from roost.worker.programs.csv_files import CsvFile
 from roost.worker.programs.event_files import EventFile
 from roost.worker.programs.line_metrics import LineParser
-from roost.worker.programs.program_request import ProgramRequest
 from roost.worker.programs.program_rows import ProgramRows, Source
 from roost.worker.programs.program_task import calls_path
 

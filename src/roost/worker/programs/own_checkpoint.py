@@ -10,7 +10,7 @@ import zipfile
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from roost.worker.programs.program_request import ProgramRequest
+from roost.package.program_request import ProgramRequest
 
 _SUFFIXES = (".pt", ".pth", ".ckpt", ".tar", ".pkl", ".safetensors", ".bin", ".mdl")
 _FOLDER_MARK = "trainer_state.json"

@@ -5,6 +5,7 @@ The program comes first: it runs before its observer, and is not disturbed if th
 """
 
 # Standard library only
+# Not durable: makes an empty folder
 
 from __future__ import annotations
 
@@ -28,8 +29,8 @@ from roost.base.system.worker_protocol import (
     RESUME_VARIABLE,
     STOP_SIGNALS,
 )
+from roost.package.program_request import ProgramRequest
 from roost.worker.programs import own_checkpoint
-from roost.worker.programs.program_request import ProgramRequest
 
 _QUIET_SECONDS = 0.5
 """A program that ends before this, and prints no number, is not observed at all."""

@@ -5,6 +5,7 @@ nothing until one of these modules is imported, and never what a call of them re
 with every Python 3 that a program may use, so it imports nothing of roost.
 """
 
+# Not durable: the calls of a program, which its observer reads at once
 # It must be quick to load, work whatever is broken, and change nothing: hence plain modules and broad guards.
 # ruff: noqa: PTH100, PTH120, BLE001, SIM105
 
@@ -135,11 +136,11 @@ def _run_other_sitecustomize() -> None:
     """Runs the `sitecustomize` that this one hides, such as that of the system."""
     others = [path for path in sys.path if os.path.abspath(path or ".") != _FOLDER]
     spec: Any = importlib.machinery.PathFinder.find_spec("sitecustomize", others)
-    if spec is None or spec.loader is None or not hasattr(spec.loader, "get_code"):
+    if spec is None or spec.loader is None:
         return
-    code = spec.loader.get_code("sitecustomize")
-    if code is not None:
-        exec(code, {"__name__": "sitecustomize", "__file__": spec.origin})  # noqa: S102
+    from importlib.util import module_from_spec
+
+    spec.loader.exec_module(module_from_spec(spec))
 
 
 if os.environ.get(_CALLS):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 CHECKPOINT_FIELD = "{checkpoint}"
-"""Stands in ``resume_with`` for the path of the program's newest checkpoint."""
+"""The placeholder in ``resume_with`` for the path of the program's newest checkpoint."""
 
 
 class ProgramRequest(NamedTuple):

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from roost.base import archive
 from roost.base.errors import NotFound, Refused
+from roost.operations.programs import archive
 from tests.messages import Messages
 
 
