@@ -22,8 +22,9 @@ from roost.lab.queue.queue_store import QueueStore
 from roost.lab.queue.task import ENDED, Task
 from roost.operations import lab
 from roost.operations.programs.program_package import ProgramOptions, prepare_program
-from roost.operations.programs.submit_program import create_program_task
+from roost.operations.programs.submit_program import create_program_task, submit_program
 from roost.operations.queue import new_tasks, submit
+from roost.operations.queue.new_tasks import NewTasks
 from roost.operations.queue.resources import TaskConditions
 from roost.operations.queue.submit import SubmitRequest
 from roost.supervisor.guard_start import GuardProcess
@@ -46,6 +47,14 @@ def options(need: ResourceRequest | None, **wanted: Any) -> TaskOptions:
         no_restart=need.no_restart,
         **wanted,
     )
+
+
+def submit_command(
+    command: Sequence[str], options: TaskOptions, *, name: str | None = None, folder: Path | None = None
+) -> NewTasks:
+    """Queues a command of a folder, by default the current one, without a copy of it."""
+    program = ProgramOptions(command=command, folder=folder or Path.cwd(), in_place=True, name=name)
+    return submit_program(program, options)
 
 
 class Lab:

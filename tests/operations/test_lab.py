@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from roost.operations.queue.submit_command import submit_command
 
 from roost import __version__
 from roost.base.errors import NotFound, Refused, RoostError
@@ -36,7 +35,7 @@ from roost.serve import server_control
 from roost.supervisor.forkserver import template_client
 from tests import processes
 from tests.devices.leasing import at_once
-from tests.lab.labs import Lab
+from tests.lab.labs import Lab, submit_command
 from tests.messages import Messages
 from tests.waiting import wait_for
 

@@ -13,8 +13,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from roost.operations.queue.submit_command import submit_command
-
 from roost.base.errors import RoostError
 from roost.devices.resource_request import TaskOptions
 from roost.operations.lifecycle.continue_ import ContinueRequest
@@ -24,6 +22,7 @@ from roost.operations.lifecycle.run import RunRequest, run
 from roost.operations.queue import task_control
 from roost.operations.queue.submit import submit_continue
 from roost.serve.routes import runs, tasks
+from tests.lab.labs import submit_command
 from tests.operations.packages import package, project
 
 LATER = str(time.time() + 36_000)
@@ -40,7 +39,9 @@ def new_command(name: str) -> list[str]:
 
 
 def posted_command(name: str) -> list[str]:
-    body = runs.SubmitCommand(command=("true",), folder=str(Path.cwd()), name=name, gpus=0, begin=LATER)
+    body = runs.SubmitCommand(
+        command=("true",), folder=str(Path.cwd()), in_place=True, name=name, gpus=0, begin=LATER
+    )
     return [one.task for one in runs._submit_command(body).queued]
 
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import exact
 import pytest
-from roost.operations.queue.submit_command import submit_command
 from test_dlnest_projects import GAN, OLDER, project, trained
 
 from roost.devices.resource_request import TaskOptions
 from roost.operations import lab
 from roost.package import live_progress
 from roost.package.package import PackageFolder
+from tests.lab.labs import submit_command
 from tests.project.dlnest import loops
 from tests.serve.servers import Server
 from tests.waiting import wait_for

@@ -42,7 +42,7 @@ def test_each_change_is_made_and_reported(lab: Lab, messages: Messages) -> None:
     messages.check(said.removeprefix(f"{blocker.name}: "))
     lab.wait_for(blocker.id, RUNNING)
     killed = roost("kill", blocker.id).stderr.splitlines()
-    assert killed[0].startswith(f"{blocker.name}: session 1: ") and killed[1:] == [f"{blocker.name}: stopped"]
+    assert killed[0].startswith(f"{blocker.name}: session 1: ") and "roost continue" in killed[1]
     for order in (["hold"], ["stop"], ["kill"]):
         over = roost(*order, blocker.id)
         assert over.returncode == 5 and "stopped" in over.stderr

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from roost.operations.queue.submit_command import submit_command
 
 from roost.base import durable
 from roost.base.errors import Refused, RoostError
@@ -23,7 +22,7 @@ from roost.operations.queue import new_tasks
 from roost.operations.queue.new_tasks import require_unqueued
 from roost.package.package import PackageFolder
 from tests.cli.programs import ROOST
-from tests.lab.labs import Lab
+from tests.lab.labs import Lab, submit_command
 from tests.lab.queued import task
 from tests.messages import Messages
 from tests.operations.packages import project

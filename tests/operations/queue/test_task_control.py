@@ -21,6 +21,7 @@ from roost.operations.queue.task_control import StopProgress, change, request_st
 from tests.lab.labs import Lab
 from tests.messages import Messages
 from tests.operations.packages import package
+from tests.waiting import wait_for
 
 
 @pytest.fixture
@@ -63,7 +64,7 @@ def test_what_runs_ends_though_the_daemon_was_killed(lab: Lab, now: bool, code: 
     reported = list(stop_all([id], now=now))
     assert isinstance(reported[0].event, StopPending)
     assert ended(reported)[id] == StopResult(1, STOPPED, None, True) and lab.one(id).exit_code == code
-    assert not reported[-1].can_continue  # it is a command
+    assert reported[-1].can_continue
 
 
 def test_the_daemon_is_started_again_while_we_wait(lab: Lab) -> None:
@@ -71,11 +72,9 @@ def test_the_daemon_is_started_again_while_we_wait(lab: Lab) -> None:
         "trap '' TERM; echo x > deaf; while :; do sleep 0.05; done", need=ResourceRequest(cards=1)
     )
     lab.wait_for(id, RUNNING)
-    deaf = lab.folder / "deaf"
+    wait_for((lab.folder / "deaf").exists)
     events = stop_all([id])
-    for reported in events:
-        if deaf.exists() and isinstance(reported.event, StopPending):
-            break
+    assert isinstance(next(events).event, StopPending)
     lab.kill_daemon()
     lab.ask(id, KILL)
     assert list(ended(list(events))) == [id]

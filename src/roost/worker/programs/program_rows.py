@@ -144,7 +144,7 @@ class ProgramRows:
             return
         self._published = now
         if self._progress is None:
-            if self._clock is None and not is_end:
+            if self._clock is None:  # a program that counts nothing has no step
                 return
             try:
                 live_progress.reset(self._progress_path)
@@ -159,7 +159,8 @@ class ProgramRows:
 
     def close(self) -> None:
         """Makes all rows durable, and publishes the end."""
-        self.publish(is_end=True)
+        if self._clock is not None:
+            self.publish(is_end=True)
         if self._writer is not None:
             with contextlib.suppress(OSError):
                 self._writer.close()
