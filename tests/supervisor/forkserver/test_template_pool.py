@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -295,25 +296,28 @@ class Runner(Runner):
 def test_what_imports_have_found_out_a_worker_finds_out_for_itself(
     kept: TemplatePool, project: Path, tmp_path: Path
 ) -> None:
-    (tmp_path / "scratch").mkdir()
-    (project.parent / "project.py").write_text(
-        f"import os; os.environ['TMPDIR'] = {str(tmp_path / 'scratch')!r}\n{PROJECT}\n{OWN}"
-    )
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    given = os.environ.get("TORCHINDUCTOR_CACHE_DIR")  # by an import in this process
     seen = []
-    for _ in range(2):
+    for own in (None, None, scratch):
+        change = f"import os; os.environ['TMPDIR'] = {str(own)!r}" if own else ""
+        (project.parent / "project.py").write_text(f"{change}\n{PROJECT}\n{OWN}")
         started = begun(project)
-        assert exact.wait(started) == 0 and is_warm(started), (started.package / "_output.txt").read_text()
+        output = started.package / "_output.txt"
+        assert exact.wait(started) == 0 and is_warm(started), output.read_text()
+        assert ("TMPDIR" in output.read_text()) == (own is not None), "it starts again then"
         found = json.loads((started.package / "own.json").read_text())
         seen.append(found.pop("key"))
-        given = os.environ.get("TORCHINDUCTOR_CACHE_DIR")  # by an import in this process
-        assert found.pop("cache") in (given, str(tmp_path / "scratch" / "torchinductor_root"))
+        temporary = str(own or tempfile.gettempdir())
+        assert found.pop("cache") in (given, f"{temporary}/torchinductor_root")
         assert found == {
-            "temporary": str(tmp_path / "scratch"),
+            "temporary": temporary,
             "folder": str(started.package),
             "debug": str(started.package / "torch_compile_debug"),
             "is main": True,
         }
-    assert seen[0] != seen[1]
+    assert len(set(seen)) == 3
 
 
 def test_an_automatic_restart_starts_cold(kept: TemplatePool, project: Path) -> None:
