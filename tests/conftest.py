@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from roost.base.system import host_memory
 from roost.supervisor.forkserver.template_pool import TemplatePool
 from roost.supervisor.processes import cgroup
 from tests import warming
@@ -28,6 +29,8 @@ MARKERS = (
     "needs_gpu(count=1): runs on CUDA cards; skipped where there are fewer; without one failed in `make gpu`",
     "soak: takes longer than CI may; only `make soak` runs it",
 )
+MEMORY, MIN_ROOM_BYTES = Path("/dev/shm"), 12 << 30
+OWN_FOLDER = MEMORY / f"roost-tests-{os.geteuid()}.{os.getpid()}"
 LAUNCHERS = (
     "RANK",
     "LOCAL_RANK",
@@ -47,10 +50,29 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     for marker in MARKERS:
         config.addinivalue_line("markers", marker)
+    if config.option.basetemp is None and "soak" not in config.option.markexpr and _has_room_in_memory():
+        config.option.basetemp = str(OWN_FOLDER)
     # Started under nohup, or as a job of a script, these are ignored, and so they would be in every program.
     for number, action in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, action)
+
+
+def _has_room_in_memory() -> bool:
+    """Whether the folders of the tests can be in memory: roost makes every write durable, and on a disk the
+    tests wait for that. Those that do not (`make soak`, `--basetemp=FOLDER`) show that a disk is as good."""
+    for left in MEMORY.glob(f"{OWN_FOLDER.stem}.*"):  # by tests that have failed, or were killed
+        if not Path("/proc", left.suffix[1:]).exists():
+            shutil.rmtree(left, ignore_errors=True)
+    if not MEMORY.is_dir():
+        return False
+    return min(shutil.disk_usage(MEMORY).free, host_memory.available_bytes() or 0) >= MIN_ROOM_BYTES
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    if session.config.option.basetemp == str(OWN_FOLDER) and exitstatus == 0:
+        shutil.rmtree(OWN_FOLDER, ignore_errors=True)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -49,6 +49,12 @@ def test_readers_do_without_torch_and_numpy(tmp_path: Path, command: str) -> Non
     assert not imported(command, package(tmp_path / "runs").path) & {"torch", "numpy", "rich"}
 
 
+@pytest.mark.parametrize("module", ["lifecycle.run", "lifecycle.continue_", "queue.submit"])
+def test_what_starts_runs_imports_neither_torch_nor_numpy(module: str) -> None:
+    code = f"import sys, roost.operations.{module}; print({{'torch', 'numpy'}} & sys.modules.keys())"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "set()\n"
+
+
 def test_help_names_every_command() -> None:
     said = roost("--help")
     assert said.returncode == 0 and said.stderr == ""

@@ -12,6 +12,7 @@ import pytest
 
 from roost.devices import demand, lease_files, shared_folder, usage_ledger
 from tests.devices.leasing import card, take
+from tests.waiting import wait_for
 
 ME = os.geteuid()
 
@@ -68,6 +69,8 @@ def test_a_full_folder_is_looked_at_once_until_it_changes(
     monkeypatch.setattr(os, "listdir", lambda fd: calls.append(fd) or [])
     assert names(tmp_path) == again and not calls
     monkeypatch.undo()
+    changed = tmp_path.stat().st_ctime_ns
+    wait_for(lambda: time.clock_gettime_ns(time.CLOCK_REALTIME_COARSE) > changed)  # the clock of files
     (tmp_path / f"{ME}--.json").unlink()
     assert names(tmp_path) == first
 

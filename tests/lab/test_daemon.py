@@ -197,18 +197,19 @@ def test_a_time_limit_ends_a_task(lab: Lab) -> None:
 
 def test_whose_folder_is_gone_it_starts_nothing_more_and_ends(lab: Lab) -> None:
     """Else what a new daemon starts would run twice."""
-    log = (lab.folder / "log").open("wb")
+    reading, writing = os.pipe()
+    command = [sys.executable, "-m", "roost.lab.daemon", str(lab.state), str(writing)]
     with (
         lab.here(),
-        subprocess.Popen(
-            [sys.executable, "-m", "roost.lab.daemon", str(lab.state)], stdout=log, stderr=log
-        ) as daemon,
+        (lab.folder / "log").open("wb") as log,
+        open(reading, "rb") as ready,
+        subprocess.Popen(command, stdout=log, stderr=log, pass_fds=[writing]) as daemon,
     ):
-        wait_for(lambda: daemon_presence.find_daemon(lab.state) is not None)
+        os.close(writing)
+        assert ready.readline(), "one that has not begun to listen refuses to"
         lab.submit("echo ran >> ran", begin=time.time() + 0.5)
         lab.state.rename(lab.folder / "gone")
         assert daemon.wait(20) == 0
-    log.close()
     said = (lab.folder / "log").read_text()
     assert "queue" in said
     assert not lab.lines("ran") and not lab.state.exists()

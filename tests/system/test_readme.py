@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from roost.package.package import PackageFolder
 from tests.cli.programs import Terminal
 from tests.lab.labs import Lab
 from tests.operations.packages import project
+from tests.warming import templates
 
 ROOT = Path(__file__).parents[2]
 
@@ -29,33 +31,36 @@ def blocks(language: str, section: str, page: str = "README.md") -> str:
     return "\n".join(re.findall(rf"```{language}\n(.*?)```", body, re.DOTALL))
 
 
-def shell(folder: Path) -> Terminal:
-    """Bash on a terminal; its prompt shows how the command before it ended, and which one it was."""
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    program = ["bash", "--noprofile", "--norc", "-i"]
-    return Terminal(program=program, cwd=folder, PATH=path, PS1="exit=$? n=\\#> ", HISTFILE="")
+@pytest.fixture
+def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
+    """Bash on a terminal; its prompt shows how the command before it ended, and which one it was. Its runs
+    start warm: in its environment eight of them would import torch."""
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("PS1", "exit=$? n=\\#> ")
+    monkeypatch.setenv("HISTFILE", "")
+    with templates(tmp_path / "warm"):
+        terminal = Terminal(program=["bash", "--noprofile", "--norc", "-i"], cwd=tmp_path)
+        yield terminal
+        terminal.kill()
 
 
 @pytest.mark.timeout(300)
-def test_the_walk_typed_at_a_terminal(tmp_path: Path) -> None:
+def test_the_walk_typed_at_a_terminal(shell: Terminal, tmp_path: Path) -> None:
     lines = [line for line in blocks("bash", "A walk", "docs/guide/start.md").splitlines() if line]
     assert lines.pop(0) == "source .venv/bin/activate" and len(lines) >= 15
-    terminal, plotted = shell(tmp_path), ""
-    try:
-        terminal.wait_for("n=1> ")
-        for number, line in enumerate(lines, 2):
-            terminal.seen = ""
-            terminal.type(line)
-            interrupted = line.startswith("roost run -c config.yaml  ")
-            if interrupted:
-                terminal.wait_for("epoch 3/")
-                terminal.press_ctrl_c()
-            expected = f"exit={75 if interrupted else 0} n={number}> "
-            assert expected in terminal.wait_for(f" n={number}> ", 200), (line, terminal.seen[-2000:])
-            if line.startswith("roost plot"):
-                plotted = terminal.seen
-    finally:
-        terminal.kill()
+    plotted = ""
+    shell.wait_for("n=1> ")
+    for number, line in enumerate(lines, 2):
+        shell.seen = ""
+        shell.type(line)
+        interrupted = line.startswith("roost run -c config.yaml  ")
+        if interrupted:
+            shell.wait_for("epoch 3/")
+            shell.press_ctrl_c()
+        expected = f"exit={75 if interrupted else 0} n={number}> "
+        assert expected in shell.wait_for(f" n={number}> ", 200), (line, shell.seen[-2000:])
+        if line.startswith("roost plot"):
+            plotted = shell.seen
     project = tmp_path / "digits"
     packages = [PackageFolder.open(path) for path in sorted((project / "runs").iterdir())]
     assert [len(made.sessions()) for made in packages] == [2, 1, 1, 1]

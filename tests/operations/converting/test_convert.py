@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import math
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +18,7 @@ from safetensors.torch import load_file
 from roost.base.errors import CheckpointError, ConfigError, NotFound, Refused
 from roost.config import layers, settings
 from roost.operations.converting.convert import ConvertRequest, convert
+from roost.worker.results import convert_weights
 from tests.messages import Messages
 from tests.operations.converting.configs import MINIMAL, SQUARES, SQUEEZE, json_config, recipe
 
@@ -90,6 +95,22 @@ def test_another_trainer(tmp_path: Path, messages: Messages) -> None:
 STATE = {"encoder.weight": torch.arange(6.0).reshape(2, 3), "encoder.steps": torch.tensor(3)}
 
 
+@pytest.fixture
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has the program that reads weights run here: in a process of its own, as in the other tests, it would
+    import torch for each file."""
+
+    def run(command: list[str], *, input: str, **_: bool) -> subprocess.CompletedProcess[str]:
+        assert command[1:] == ["-P", "-m", convert_weights.__name__]
+        monkeypatch.setattr(sys, "stdin", io.StringIO(input))
+        with contextlib.redirect_stdout(io.StringIO()) as output:
+            convert_weights.main()
+        return subprocess.CompletedProcess(command, 0, output.getvalue(), "")
+
+    monkeypatch.setattr(subprocess, "run", run)
+
+
+@pytest.mark.usefixtures("in_this_process")
 def test_weights_of_speechain(tmp_path: Path) -> None:
     """Of a model file (.pth, .mdl), with the prefix of its DDP, or in an old checkpoint.pth."""
     for number, content in enumerate(
@@ -138,6 +159,7 @@ def test_objects_in_weights_are_loaded_only_on_trust(tmp_path: Path, messages: M
     assert mark.exists() and project.weights is not None and project.weights.tensors == 2
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_a_whole_model_is_read_on_trust(tmp_path: Path) -> None:
     file = tmp_path / "model.pth"
     torch.save(torch.nn.Linear(2, 1), file)
@@ -145,6 +167,7 @@ def test_a_whole_model_is_read_on_trust(tmp_path: Path) -> None:
     assert sorted(load_file(tmp_path / "out" / "weights.safetensors")) == ["model.bias", "model.weight"]
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_weights_that_are_none(tmp_path: Path, messages: Messages) -> None:
     file = tmp_path / "model.pth"
     with pytest.raises(NotFound):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,11 @@ import pytest
 
 from roost.base.system import process_identity
 from roost.operations.lifecycle.run import RunRequest, run
+from roost.operations.sessions.rank_layout import RankRequest
 from roost.operations.sessions.session_request import StartedSession
 from roost.package.package import PackageFolder
 from roost.supervisor.forkserver import template_client
-from roost.supervisor.forkserver.template_client import ForkedGuard
 from roost.supervisor.forkserver.template_pool import TemplatePool
-from tests import warming
 from tests.system import exact
 from tests.waiting import wait_for
 from tests.warming import forks, spec, templates
@@ -258,98 +257,7 @@ def test_and_where_the_caller_may_do_less(kept: TemplatePool, change: str) -> No
     subprocess.run([sys.executable, "-c", code], cwd=root, check=True)
 
 
-def test_a_template_that_is_killed_or_paused_is_done_without(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with templates(tmp_path / "own") as kept:
-        [known] = kept._workers.values()
-        known.process.kill()
-        known.process.wait()
-        assert not forks(spec())
-        kept.prepare(spec())
-        [known] = kept._workers.values()
-        warming.wait_until_ready(tmp_path / "own")
-        assert forks(spec())
-        known.process.send_signal(signal.SIGSTOP)
-        monkeypatch.setattr("roost.supervisor.forkserver.template_client._ANSWER_SECONDS", 0.2)
-        assert not forks(spec())
-        known.process.send_signal(signal.SIGCONT)
-        assert known.process.wait(timeout=20) == 0  # it could get no more requests
-    assert not list((tmp_path / "own").iterdir())
-
-
-def test_daemons_share_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither of two with one pid ends the template of the other; what killed ones have left is removed."""
-    monkeypatch.setenv(template_client.FOLDER_VARIABLE, str(tmp_path / "warm"))
-    first, second = TemplatePool(), TemplatePool()
-    assert first.guard_template != second.guard_template
-    abandoned = first.guard_template.with_name("7-00000000.guards")
-    try:
-        first.open()
-        wait_for(lambda: template_client.is_listening(first.guard_template))
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as left_behind:
-            left_behind.bind(str(abandoned))
-        second.open()
-        wait_for(lambda: template_client.is_listening(second.guard_template))
-        assert not abandoned.exists() and template_client.is_listening(first.guard_template)
-        second.close()
-        assert not second.guard_template.exists() and template_client.is_listening(first.guard_template)
-    finally:
-        first.close()
-        second.close()
-    assert list((tmp_path / "warm").iterdir()) == []
-
-
-def test_a_template_that_ends_keeps_the_socket_of_a_later_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(template_client.FOLDER_VARIABLE, str(tmp_path / "warm"))
-    first, second = TemplatePool(), TemplatePool()
-    second.guard_template = first.guard_template
-    try:
-        first.open()
-        wait_for(lambda: template_client.is_listening(first.guard_template))
-        assert first._guards is not None
-        os.kill(first._guards.process.pid, signal.SIGKILL)
-        first._guards.process.wait()
-        second.open()
-        wait_for(lambda: template_client.is_listening(second.guard_template))
-        first.close()
-        assert template_client.is_listening(second.guard_template)
-    finally:
-        first.close()
-        second.close()
-
-
-def test_one_whose_files_were_changed_ends(
-    kept: TemplatePool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = tmp_path / "path"
-    folder.mkdir()
-    monkeypatch.setenv("PYTHONPATH", str(folder))
-    with templates(tmp_path / "own") as own:
-        assert forks(spec())
-        (folder / "installed.py").touch()
-        assert not forks(spec())
-        [known] = own._workers.values()
-        known.process.wait(timeout=20)
-
-
 # --- its end ------------------------------------------------------------------------------------------------
-
-
-def test_a_forked_guard_continues_without_the_template_and_leaves_nothing(
-    project: Path, tmp_path: Path
-) -> None:
-    with templates(tmp_path / "own"):
-        started = begun(project, "+waits=true")
-        assert is_warm(started) and isinstance(started.process, ForkedGuard)
-        wait_until_ready(started)
-    found = record(started)
-    assert PackageFolder.open(started.package).state == "running"
-    process_identity.send_signal(signal.SIGQUIT, found["pid"], found["start_ticks"], found["boot_id"])
-    assert started.process.wait(timeout=20) == 1  # the template, which knows the exit status, is gone
-    assert record(started)["state"] == "stopped"
 
 
 def test_no_worker_is_left_of_a_guard_and_a_supervisor_that_are_killed(
@@ -366,3 +274,101 @@ def test_no_worker_is_left_of_a_guard_and_a_supervisor_that_are_killed(
     assert started.process.wait(timeout=20) == -signal.SIGKILL
     wait_for(lambda: PackageFolder.open(started.package).state == "crashed")
     wait_for(lambda: not Path(f"/proc/{found['worker_pid']}").exists())
+
+
+# --- what only a cold start would find ----------------------------------------------------------------------
+
+OWN = """
+class Runner(Runner):
+    def build(self):
+        super().build()
+        import multiprocessing.process, tempfile, torch._dynamo.config
+        found = {
+            "temporary": tempfile.gettempdir(), "cache": os.environ.get("TORCHINDUCTOR_CACHE_DIR"),
+            "folder": multiprocessing.process.ORIGINAL_DIR, "debug": torch._dynamo.config.debug_dir_root,
+            "is main": threading.main_thread().native_id == os.getpid(),
+            "key": multiprocessing.current_process().authkey.hex(),
+        }
+        Path("own.json").write_text(json.dumps(found))
+"""
+
+
+def test_what_imports_have_found_out_a_worker_finds_out_for_itself(
+    kept: TemplatePool, project: Path, tmp_path: Path
+) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    given = os.environ.get("TORCHINDUCTOR_CACHE_DIR")  # by an import in this process
+    seen = []
+    for own in (None, None, scratch):
+        change = f"import os; os.environ['TMPDIR'] = {str(own)!r}" if own else ""
+        (project.parent / "project.py").write_text(f"{change}\n{PROJECT}\n{OWN}")
+        started = begun(project)
+        output = started.package / "_output.txt"
+        assert exact.wait(started) == 0 and is_warm(started), output.read_text()
+        assert ("TMPDIR" in output.read_text()) == (own is not None), "it starts again then"
+        found = json.loads((started.package / "own.json").read_text())
+        seen.append(found.pop("key"))
+        temporary = str(own or tempfile.gettempdir())
+        assert found.pop("cache") in (given, f"{temporary}/torchinductor_root")
+        assert found == {
+            "temporary": temporary,
+            "folder": str(started.package),
+            "debug": str(started.package / "torch_compile_debug"),
+            "is main": True,
+        }
+    assert len(set(seen)) == 3
+
+
+def test_an_automatic_restart_starts_cold(kept: TemplatePool, project: Path) -> None:
+    text = (project.parent / "project.py").read_text()
+    crash = "        if sys.argv[2] == '1': os.kill(os.getpid(), signal.SIGKILL)\n"
+    (project.parent / "project.py").write_text(
+        text.replace("        self.net =", f"{crash}        self.net =")
+    )
+    where = [f"save_root={project.parent / 'runs'}"]
+    started = run(RunRequest(config=project, overrides=where, device="cpu", ranks=RankRequest(restart=1)))
+    assert exact.wait(started) == 0
+    first, second = (json.loads((started.package / f"sessions/{n}.json").read_text()) for n in (1, 2))
+    assert first["warm"] and first["state"] == "crashed" and "warm" not in second
+
+
+HEEDED = """
+import os
+{change}
+import colorsys
+{project}
+class Runner(Runner):
+    def build(self):
+        super().build()
+        import torch._dynamo
+        said = [torch._dynamo.config.disable, colorsys.__file__.startswith(str(Path(__file__).parent))]
+        Path("heeded.json").write_text(json.dumps(said))
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "own_module", "said"),
+    [
+        (
+            "os.environ['TORCH_COMPILE_DISABLE'] = '1'",
+            False,
+            "TORCH_COMPILE_DISABLE",
+        ),
+        ("", True, "colorsys.py"),
+        ("os.environ['MINE'] = '1'", False, None),
+    ],
+)
+def test_what_only_a_cold_start_would_heed_is_heeded(
+    kept: TemplatePool, project: Path, change: str, own_module: bool, said: str | None
+) -> None:
+    (project.parent / "project.py").write_text(HEEDED.format(change=change, project=PROJECT))
+    if own_module:
+        (project.parent / "colorsys.py").write_text("hsv_to_rgb = hls_to_rgb = rgb_to_hsv = None")
+    started = begun(project)
+    code, output = exact.wait(started), (started.package / "_output.txt").read_text()
+    assert code == 0, output
+    assert is_warm(started) and (said is None or said in output), output
+    assert "MINE" not in output
+    expected = ["COMPILE" in change, own_module]
+    assert json.loads((started.package / "heeded.json").read_text()) == expected

@@ -1,10 +1,10 @@
-"""A template: when it refuses to be one, what it watches, what its workers find out for themselves."""
+"""A template: when it refuses to be one, what it watches, how it ends; several at once."""
 
 from __future__ import annotations
 
-import json
 import os
 import resource
+import signal
 import socket
 import subprocess
 import sys
@@ -12,20 +12,21 @@ from pathlib import Path
 
 import pytest
 
-from roost.operations.lifecycle.run import RunRequest, run
-from roost.operations.sessions.rank_layout import RankRequest
-from roost.supervisor.forkserver import template_client, torch_template
+from roost.base.system import process_identity
+from roost.package.package import PackageFolder
+from roost.supervisor.forkserver import template_client, template_pool, torch_template
 from roost.supervisor.forkserver.forked_worker import TOKEN_PLACEHOLDER, UNUSABLE_EXIT_CODE
+from roost.supervisor.forkserver.template_client import ForkedGuard
 from roost.supervisor.forkserver.template_pool import TemplatePool
+from tests import warming
 from tests.supervisor.forkserver import test_template_pool
-from tests.supervisor.forkserver.test_template_pool import PROJECT, begun, forks, is_warm
-from tests.system import exact
+from tests.supervisor.forkserver.test_template_pool import begun, is_warm, record, wait_until_ready
 from tests.waiting import wait_for
-from tests.warming import spec, templates
+from tests.warming import forks, spec, templates
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 
-kept, project = test_template_pool.kept, test_template_pool.project
+project = test_template_pool.project
 SRC = Path(__file__).parents[3] / "src"
 PROGRAM = """
 import os, sys, threading, time
@@ -78,20 +79,6 @@ def test_what_a_killed_one_has_left_is_in_nobodys_way(tmp_path: Path) -> None:
 
 # --- with torch ---------------------------------------------------------------------------------------------
 
-OWN = """
-class Runner(Runner):
-    def build(self):
-        super().build()
-        import multiprocessing.process, tempfile, torch._dynamo.config
-        found = {
-            "temporary": tempfile.gettempdir(), "cache": os.environ.get("TORCHINDUCTOR_CACHE_DIR"),
-            "folder": multiprocessing.process.ORIGINAL_DIR, "debug": torch._dynamo.config.debug_dir_root,
-            "is main": threading.main_thread().native_id == os.getpid(),
-            "key": multiprocessing.current_process().authkey.hex(),
-        }
-        Path("own.json").write_text(json.dumps(found))
-"""
-
 
 def test_no_start_waits_for_a_template_whose_queue_is_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -105,30 +92,6 @@ def test_no_start_waits_for_a_template_whose_queue_is_full(
             while True:
                 client.send(b"")
         assert not forks(spec()) and path.exists()
-
-
-def test_what_imports_have_found_out_a_worker_finds_out_for_itself(
-    kept: TemplatePool, project: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "scratch").mkdir()
-    (project.parent / "project.py").write_text(
-        f"import os; os.environ['TMPDIR'] = {str(tmp_path / 'scratch')!r}\n{PROJECT}\n{OWN}"
-    )
-    seen = []
-    for _ in range(2):
-        started = begun(project)
-        assert exact.wait(started) == 0 and is_warm(started), (started.package / "_output.txt").read_text()
-        found = json.loads((started.package / "own.json").read_text())
-        seen.append(found.pop("key"))
-        given = os.environ.get("TORCHINDUCTOR_CACHE_DIR")  # by an import in this process
-        assert found.pop("cache") in (given, str(tmp_path / "scratch" / "torchinductor_root"))
-        assert found == {
-            "temporary": str(tmp_path / "scratch"),
-            "folder": str(started.package),
-            "debug": str(started.package / "torch_compile_debug"),
-            "is main": True,
-        }
-    assert seen[0] != seen[1]
 
 
 @pytest.mark.soak
@@ -163,19 +126,6 @@ def test_without_descriptors_for_another_client_it_keeps_its_guards(
         assert first.wait(timeout=20) == 1 and known.process.wait(timeout=20) == 0
 
 
-def test_an_automatic_restart_starts_cold(kept: TemplatePool, project: Path) -> None:
-    text = (project.parent / "project.py").read_text()
-    crash = "        if sys.argv[2] == '1': os.kill(os.getpid(), signal.SIGKILL)\n"
-    (project.parent / "project.py").write_text(
-        text.replace("        self.net =", f"{crash}        self.net =")
-    )
-    where = [f"save_root={project.parent / 'runs'}"]
-    started = run(RunRequest(config=project, overrides=where, device="cpu", ranks=RankRequest(restart=1)))
-    assert exact.wait(started) == 0
-    first, second = (json.loads((started.package / f"sessions/{n}.json").read_text()) for n in (1, 2))
-    assert first["warm"] and first["state"] == "crashed" and "warm" not in second
-
-
 RECORD = """
 import os
 from roost.base.system.cold_restart import is_read_ahead
@@ -204,43 +154,103 @@ def test_every_variable_that_torch_reads_ahead_is_known() -> None:
     assert int(number) > 50 and unknown in ([], ["TORCHINDUCTOR_CACHE_DIR"])
 
 
-HEEDED = """
-import os
-{change}
-import colorsys
-{project}
-class Runner(Runner):
-    def build(self):
-        super().build()
-        import torch._dynamo
-        said = [torch._dynamo.config.disable, colorsys.__file__.startswith(str(Path(__file__).parent))]
-        Path("heeded.json").write_text(json.dumps(said))
-"""
+# --- its end ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("change", "own_module", "said"),
-    [
-        (
-            "os.environ['TORCH_COMPILE_DISABLE'] = '1'",
-            False,
-            "TORCH_COMPILE_DISABLE",
-        ),
-        ("os.environ['MKL_CBWR'] = 'COMPATIBLE'", False, "MKL_CBWR"),
-        ("", True, "colorsys.py"),
-        ("os.environ['MINE'] = '1'", False, None),
-    ],
-)
-def test_what_only_a_cold_start_would_heed_is_heeded(
-    kept: TemplatePool, project: Path, change: str, own_module: bool, said: str | None
+@pytest.fixture
+def without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Templates that load nothing, for what does not depend on it."""
+    monkeypatch.setattr(
+        template_pool, "_WORKER_TEMPLATE_ARGUMENTS", ("-P", "-c", PROGRAM.format(load="pass"))
+    )
+
+
+@pytest.mark.usefixtures("without_torch")
+def test_a_template_that_is_killed_or_paused_is_done_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (project.parent / "project.py").write_text(HEEDED.format(change=change, project=PROJECT))
-    if own_module:
-        (project.parent / "colorsys.py").write_text("hsv_to_rgb = hls_to_rgb = rgb_to_hsv = None")
-    started = begun(project)
-    code, output = exact.wait(started), (started.package / "_output.txt").read_text()
-    assert code == 0, output
-    assert is_warm(started) and (said is None or said in output), output
-    assert "MINE" not in output
-    expected = ["COMPILE" in change, own_module]
-    assert json.loads((started.package / "heeded.json").read_text()) == expected
+    with templates(tmp_path / "own") as kept:
+        [known] = kept._workers.values()
+        known.process.kill()
+        known.process.wait()
+        assert not forks(spec())
+        kept.prepare(spec())
+        [known] = kept._workers.values()
+        warming.wait_until_ready(tmp_path / "own")
+        assert forks(spec())
+        known.process.send_signal(signal.SIGSTOP)
+        monkeypatch.setattr("roost.supervisor.forkserver.template_client._ANSWER_SECONDS", 0.2)
+        assert not forks(spec())
+        known.process.send_signal(signal.SIGCONT)
+        assert known.process.wait(timeout=20) == 0  # it could get no more requests
+    assert not list((tmp_path / "own").iterdir())
+
+
+def test_daemons_share_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither of two with one pid ends the template of the other; what killed ones have left is removed."""
+    monkeypatch.setenv(template_client.FOLDER_VARIABLE, str(tmp_path / "warm"))
+    first, second = TemplatePool(), TemplatePool()
+    assert first.guard_template != second.guard_template
+    abandoned = first.guard_template.with_name("7-00000000.guards")
+    try:
+        first.open()
+        wait_for(lambda: template_client.is_listening(first.guard_template))
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as left_behind:
+            left_behind.bind(str(abandoned))
+        second.open()
+        wait_for(lambda: template_client.is_listening(second.guard_template))
+        assert not abandoned.exists() and template_client.is_listening(first.guard_template)
+        second.close()
+        assert not second.guard_template.exists() and template_client.is_listening(first.guard_template)
+    finally:
+        first.close()
+        second.close()
+    assert list((tmp_path / "warm").iterdir()) == []
+
+
+def test_a_template_that_ends_keeps_the_socket_of_a_later_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(template_client.FOLDER_VARIABLE, str(tmp_path / "warm"))
+    first, second = TemplatePool(), TemplatePool()
+    second.guard_template = first.guard_template
+    try:
+        first.open()
+        wait_for(lambda: template_client.is_listening(first.guard_template))
+        assert first._guards is not None
+        os.kill(first._guards.process.pid, signal.SIGKILL)
+        first._guards.process.wait()
+        second.open()
+        wait_for(lambda: template_client.is_listening(second.guard_template))
+        first.close()
+        assert template_client.is_listening(second.guard_template)
+    finally:
+        first.close()
+        second.close()
+
+
+@pytest.mark.usefixtures("without_torch")
+def test_one_whose_files_were_changed_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "path"
+    folder.mkdir()
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    with templates(tmp_path / "own") as own:
+        assert forks(spec())
+        (folder / "installed.py").touch()
+        assert not forks(spec())
+        [known] = own._workers.values()
+        known.process.wait(timeout=20)
+
+
+def test_a_forked_guard_continues_without_the_template_and_leaves_nothing(
+    project: Path, tmp_path: Path
+) -> None:
+    with templates(tmp_path / "own"):
+        started = begun(project, "+waits=true")
+        assert is_warm(started) and isinstance(started.process, ForkedGuard)
+        wait_until_ready(started)
+    found = record(started)
+    assert PackageFolder.open(started.package).state == "running"
+    process_identity.send_signal(signal.SIGQUIT, found["pid"], found["start_ticks"], found["boot_id"])
+    assert started.process.wait(timeout=20) == 1  # the template, which knows the exit status, is gone
+    assert record(started)["state"] == "stopped"

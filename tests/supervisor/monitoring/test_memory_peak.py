@@ -5,6 +5,7 @@ import mmap
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -86,9 +87,10 @@ def test_the_largest_sum_that_was_seen(tmp_path: Path) -> None:
         assert peak.peak_mb == most
 
 
-def test_pages_of_files_do_not_count(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"x" * 64 * MB)
-    with tree(tmp_path) as run:
+def test_pages_of_files_do_not_count() -> None:
+    """Of a file on a disk: the pages of one in memory, where `tmp_path` may be, do."""
+    with tempfile.TemporaryDirectory() as folder, tree(Path(folder)) as run:
+        Path(folder, "file").write_bytes(b"x" * 64 * MB)
         run.tell(b"f")
         peak = ProcessTreePeak(run.pid)
         peak.sample(1.0)

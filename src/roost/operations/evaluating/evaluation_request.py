@@ -30,7 +30,6 @@ from roost.package.checkpoints import selection
 from roost.package.checkpoints.weight_selectors import WeightSelector, parse_selectors
 from roost.package.kinds import TASK_KINDS, TaskKind
 from roost.package.package import PackageFolder
-from roost.package.results import evaluations
 from roost.package.session_folder import SessionFolder
 from roost.package.setting_locations import setting_locations
 
@@ -199,7 +198,7 @@ def find_folder(checked: CheckedRequest, name: str | None) -> SessionFolder | No
         folder = root / package_name.checked_name(name)
         return _existing(checked, folder) if folder.exists() else None
     for folder in sorted(root.iterdir()) if root.is_dir() else ():
-        body = sessions.load_json(folder / evaluations.REQUEST)
+        body = sessions.load_json(folder / session_folder.REQUEST)
         if body is not None and not _differences(body, checked.body):
             return SessionFolder(folder, checked.package.path)
     return None
@@ -220,6 +219,8 @@ def follow_training(package: PackageFolder, request: EvaluateRequest) -> None:
         ConfigError: The variants are not valid.
         Refused: The package is of DLNest's contract, or the folder cannot be made.
     """
+    from roost.package.results import evaluations  # with NumPy, which other runs need not wait for
+
     _require_native(package)
     selectors = parse_selectors(
         package, request.checkpoints, weights=request.weights, monitor=request.monitor, mode=request.mode
@@ -242,13 +243,13 @@ def _require_native(package: PackageFolder) -> None:
 
 
 def _existing(checked: CheckedRequest, folder: Path) -> SessionFolder:
-    body = sessions.load_json(folder / evaluations.REQUEST)
+    body = sessions.load_json(folder / session_folder.REQUEST)
     if body is None:
         raise Refused("is no evaluation", setting="--name", received=folder.name, where=folder)
     found = SessionFolder(folder, checked.package.path)
     different = _differences(body, checked.body)
     if different and _has_failed_before_its_grid(found):
-        durable.write(folder / evaluations.REQUEST, sessions.to_json({**body, **checked.body}))
+        durable.write(folder / session_folder.REQUEST, sessions.to_json({**body, **checked.body}))
         return found
     if different:
         shown = different[:_MAX_DIFFERENCES]
@@ -266,6 +267,8 @@ def _existing(checked: CheckedRequest, folder: Path) -> SessionFolder:
 def _has_failed_before_its_grid(folder: SessionFolder) -> bool:
     """Whether nothing was decided or computed, as with a set that does not exist: the corrected command may
     have the same name."""
+    from roost.package.results import evaluations  # with NumPy, as above
+
     return not (folder.path / evaluations.CELLS).exists() and folder.state == "failed"
 
 
