@@ -12,6 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Protocol, Self, TypeVar
 
+from roost.base.errors import NotFound
 from roost.base.system.worker_protocol import EARLY_STOP, OUT_OF_MEMORY, TIME_LIMIT
 from roost.cli.plain_output import PlainScreen
 from roost.display import terminal
@@ -166,6 +167,9 @@ def watch(
         return 0
     if running.only_reads:
         _report_reader_end(ended, running.output)
+    elif not running.package.is_dir():
+        what = "the package was deleted while its session ran: nothing of the run is left"
+        raise NotFound(what, received=str(running.package), fix="see whether the program deletes its folder")
     else:
         shown = terminal.quote_path(running.package)
         _report_end(PackageFolder.open(running.package), ended, shown, running.output)
