@@ -310,7 +310,11 @@ class VerbRunner:
 
     def _interrupt(self, found: ParsedVerb) -> Iterator[str]:
         done = self.connection.interrupt_script(self._analyzer(found))
-        what = "no script runs" if done.analysis is None else f"analysis {done.analysis} is interrupted"
+        what = "no script runs, and no checkpoint is loaded"
+        if done.analysis is not None:
+            what = f"analysis {done.analysis} is interrupted"
+        elif done.checkpoint is not None:
+            what = f"checkpoint {done.checkpoint} is not loaded; the former one stays"
         yield from _lines([what])
 
     def _checkpoint(self, found: ParsedVerb) -> Iterator[str]:

@@ -299,7 +299,7 @@ VERBS: tuple[Verb, ...] = (
     Verb("withdraw", "End watch. The analyzer continues.", examples=("withdraw",)),
     Verb(
         "interrupt",
-        "End the script that an analyzer runs. The analyzer continues.",
+        "End the script that an analyzer runs, or its switch of the checkpoint. The analyzer continues.",
         (_ANALYZER_OR_WATCHED,),
         examples=("interrupt A_3", "interrupt"),
         changes=True,

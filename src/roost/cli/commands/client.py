@@ -84,7 +84,7 @@ def _run(url: str | None, place: str, readonly: bool, theme: str, is_ascii: bool
 
     from roost.tui import first_frame
 
-    for name in ("COLUMNS", "LINES"):  # `resize` and GNU readline export them; Textual prefers them to the size
+    for name in ("COLUMNS", "LINES"):  # `resize` and GNU readline export them; Textual would prefer them
         os.environ.pop(name, None)
     gc.disable()  # imports make few cycles, and the collector would take a tenth of the start
     only_ascii = is_ascii or first_frame.needs_ascii(os.environ, sys.stdout.encoding or "ascii")

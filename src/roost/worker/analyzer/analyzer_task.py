@@ -192,7 +192,7 @@ class Analyzer:
         for number in interrupted:
             self._inbox.remove_interrupt(number)
         for call in calls:
-            if call.analysis in interrupted:
+            if call.number in interrupted:
                 self._record_unrun(call, CallEnd("stopped", INTERRUPTED_EXIT_CODE, INTERRUPTED))
                 return True
         if not calls:
@@ -203,7 +203,7 @@ class Analyzer:
                 if call.analysis is not None:
                     self._run_script(call.analysis)
                 elif call.checkpoint is not None:
-                    self._switch(call.checkpoint)
+                    self._switch(call.checkpoint, call.switch)
             finally:
                 self._inbox.end(call)
         return True
@@ -351,7 +351,7 @@ class Analyzer:
 
     # --- another checkpoint
 
-    def _switch(self, checkpoint: int | str) -> None:
+    def _switch(self, checkpoint: int | str, number: int | None) -> None:
         request = self._request._replace(
             checkpoint=checkpoint if isinstance(checkpoint, int) else None,
             untrained=checkpoint == UNTRAINED,
@@ -361,24 +361,24 @@ class Analyzer:
         former = self._loaded
         load = functools.partial(load_package, self._package, request, before=former)
         try:
-            loaded = self._interrupts.run(None, load)
+            loaded = self._interrupts.run(number, load)
         except AnalyzerStopped:
             raise
         except BaseException as error:  # noqa: BLE001  - the project's code may raise any
             self._state.restore()
             self._buffer.claim()
-            self._print(f"not switched: {single_line(str(error))}; still {self._describe_loaded()}", _RED)
+            self._print(f"not switched: {_describe(error)}; still {self._describe_loaded()}", _RED)
             return
         self._loaded, self._request, self._state = loaded, request, ProcessState(loaded.device)
         self._buffer.claim()
         self._print(f"switched: {self._describe_loaded()}", _BOLD)
         try:
-            self._interrupts.run(None, former._end)  # not before the other is whole
+            self._interrupts.run(number, former._end)  # not before the other is whole
         except AnalyzerStopped:
             raise
         except BaseException as error:  # noqa: BLE001
             self._buffer.claim()
-            self._print(f"the end of the former checkpoint's work: {single_line(str(error))}", _RED)
+            self._print(f"the end of the former checkpoint's work: {_describe(error)}", _RED)
 
     # --- output
 
@@ -399,6 +399,10 @@ class Analyzer:
             return
         with _open_to_read(1) as source:
             call_output.copy(source, begin, end, place / analysis_folder.OUTPUT)
+
+
+def _describe(error: BaseException) -> str:
+    return INTERRUPTED if isinstance(error, KeyboardInterrupt) else single_line(str(error))
 
 
 @contextlib.contextmanager
