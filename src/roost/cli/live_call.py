@@ -35,7 +35,9 @@ def show_call(call: ScriptCall, to: IO[str], switch: CheckpointSwitch | None = N
     def interrupt(number: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         terminal.print_status("interrupting the script; Ctrl-C again leaves it to the analyzer")
-        script_call.interrupt_call(call, switch)
+        script_call.interrupt_call(call)
+        if switch is not None:
+            script_call.interrupt_switch(switch)
 
     before = signal.signal(signal.SIGINT, interrupt)
     try:

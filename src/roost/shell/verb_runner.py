@@ -310,7 +310,7 @@ class VerbRunner:
 
     def _interrupt(self, found: ParsedVerb) -> Iterator[str]:
         done = self.connection.interrupt_script(self._analyzer(found))
-        what = "no script runs, and no checkpoint is loaded"
+        what = "no script runs"
         if done.analysis is not None:
             what = f"analysis {done.analysis} is interrupted"
         elif done.checkpoint is not None:

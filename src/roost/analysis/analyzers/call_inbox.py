@@ -39,7 +39,7 @@ class CallRequest(NamedTuple):
     checkpoint: int | str | None
     """The checkpoint to load: its id, `LAST` or `UNTRAINED`."""
     switch: int | None = None
-    """The number of the switch: microseconds, so that it is no number of an analysis, nor of a later switch."""
+    """The number of the switch, in microseconds: never one of an analysis, or of another switch."""
 
     @property
     def number(self) -> int | None:

@@ -118,15 +118,19 @@ def interrupt_script(analyzer: str, analysis: int | None = None) -> ScriptInterr
     return ScriptInterrupt(found.task.id, None)
 
 
-def interrupt_call(call: ScriptCall, switch: CheckpointSwitch | None = None) -> None:
-    """Requests the analyzer of a call to interrupt it, or to leave it out if it waits; and the switch that was
-    requested for it."""
+def interrupt_call(call: ScriptCall) -> None:
+    """Requests the analyzer of a call to interrupt it, or to leave it out if it waits."""
     request = analysis_folder.AnalysisSessionRequest.from_json(
         analysis_folder.read(Path(call.folder)).request
     )
-    inbox = analyzer_folder.inbox(Path(call.package) / analyzer_folder.NAME / str(request.analyzer))
-    _interrupt_analysis(inbox, Path(call.folder))
-    if switch is not None and any(one.switch == switch.number for one in (*inbox.begun(), *inbox.waiting())):
+    folder = Path(call.package) / analyzer_folder.NAME / str(request.analyzer)
+    _interrupt_analysis(analyzer_folder.inbox(folder), Path(call.folder))
+
+
+def interrupt_switch(switch: CheckpointSwitch) -> None:
+    """Requests an analyzer to interrupt a switch, or to leave it out if it waits; nothing if it has ended."""
+    inbox = _find(switch.task).inbox
+    if any(one.switch == switch.number for one in (*inbox.begun(), *inbox.waiting())):
         _interrupt(inbox, switch.number)
 
 
