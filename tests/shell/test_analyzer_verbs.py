@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 import pytest
 
+from roost.analysis import analysis_folder
 from roost.base.errors import NotFound, Refused, RoostError, UsageError
 from roost.shell.completion import VerbCompletion
 from roost.shell.lab_connection import LabConnection
@@ -125,6 +126,15 @@ def test_without_following_a_script_is_interrupted_by_its_verb(
     (scripts / "after.py").write_text("def experience(self):\n    print('alive')\n")
     assert "alive\n" in shown(follower, "runExp after")
     assert shown(quick, "interrupt") == "no script runs\n"
+
+
+def test_a_script_that_ends_its_analyzer(connection: LabConnection, scripts: Path) -> None:
+    (scripts / "exits.py").write_text("import os\ndef experience(self):\n    os._exit(3)\n")
+    (package,) = (path.parent for path in scripts.parent.rglob("args.json"))
+    runner = VerbRunner(connection)
+    label = shown(runner, f"analyze -r '{package}' -CPU -c -2").splitlines()[-1].split()[0]
+    said = shown(runner, f"runExp {label} exits")
+    assert f"crashed: {analysis_folder.LOST}; fix: `analyze -r {package}` starts another one\n" in said
 
 
 def test_a_switch_of_the_checkpoint_is_interrupted(runner: VerbRunner, scripts: Path) -> None:

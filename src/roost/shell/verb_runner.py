@@ -441,7 +441,7 @@ class _FollowedCall:
             if (yield from self._new_output()):
                 deadline = time.monotonic() + _LAST_LINE_SECONDS
             elif time.monotonic() > deadline:
-                error = f": {row.error}" if row.error else ""
+                error = f": {in_shell_words(row.error)}" if row.error else ""
                 yield from _lines([f"analysis {row.analysis}: {row.state}{error}"])
                 break
             else:

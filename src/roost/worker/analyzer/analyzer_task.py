@@ -28,6 +28,7 @@ from roost.base.errors import INTERRUPTED_EXIT_CODE, NotFound
 from roost.base.text.durations import format_short_duration
 from roost.base.text.terminal_text import escape_control
 from roost.base.traceback_frames import single_line
+from roost.package import sessions
 from roost.package.dlnest.original_checkpoint import known_step
 from roost.package.package import PackageFolder
 from roost.package.project_preflight import parse_package_settings
@@ -169,7 +170,9 @@ class Analyzer:
             self._inbox.end(call)
 
     def _record_lost(self, place: Path) -> None:
-        session = analysis_folder.read(place)
+        session = sessions.read(
+            place / analysis_folder.REQUEST, place / analysis_folder.RECORD, number=int(place.name)
+        )
         if not session.request or (session.record is not None and session.recorded.state != "running"):
             return  # the folder was removed, or only the inbox was not up to date
         begin = functools.partial(call_record.begin, place, output_begin=None)
@@ -178,7 +181,7 @@ class Analyzer:
             return
         end = self._output_size()
         self._store(place, lambda: self._copy_output(place, record.output_begin, end))
-        error = "the analyzer was killed while the script ran"
+        error = "the analyzer ended while the script ran, and has started again"
         crashed = CallEnd("crashed", 1, ANALYZER_ENDED, error)
         self._store(place, lambda: call_record.end(place, record, crashed, output_end=end))
         self._print(f"analysis {place.name}: {error}", _RED)
