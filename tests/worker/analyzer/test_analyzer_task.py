@@ -341,7 +341,9 @@ def test_a_full_and_a_read_only_disk_end_no_analyzer(package: PackageFolder, tmp
             wait_for(is_waiting_for_space, 60)
             assert analysis_folder.read(waits).state == "running", "its end cannot be stored yet"
             (disk / "run" / "fill").unlink()
-            assert "No space left" in (one.ended(waits).error or ""), "its value could not be stored"
+            error = one.ended(waits).error or ""
+            assert "No space left" in error, "its value could not be stored"
+            assert error.endswith("; fix: make space, then run it again")
             assert "bytes of output were lost: disk full" in one.printed("failed after")
             place = one.ask("def experience(self): ...")
             assert one.ended(place).state == "succeeded"
