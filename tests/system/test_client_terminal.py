@@ -280,6 +280,12 @@ def test_what_the_client_says_before_it_takes_the_screen(tmp_path: Path, termina
     shell = terminal(nothing, f"{ROOST} client; echo code $?")
     shell.wait_for_text("no server of yours runs; fix: `roost server --detach` starts one")
     shell.wait_for_text("code 3")
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    shell.type(f"clear; {ROOST} client -p {port}; echo code $?")
+    shell.keys("Enter")
+    shell.wait_for_text("no server answers at this port")
+    shell.wait_for_text("code 3")
     shell.type(f"clear; {ROOST} client -u gpu-box; echo code $?")
     shell.keys("Enter")
     shell.wait_for_text("ssh -L 9999:localhost:9999 gpu-box")

@@ -47,9 +47,11 @@ def command(port: int | None, url: str | None, readonly: bool, theme: str, is_as
         raise UsageError("this terminal cannot place the cursor", setting="TERM", received=kind, fix=fix)
     found = None
     if port is not None or url is not None:
-        from roost.shell import server_url
+        from roost.shell import server_connection, server_url
 
         found = server_url.find(port=port, url=url)
+        if port is not None and found is not None:
+            server_connection.require_listener(port)
     place = found or _require_own_server()
     from roost.tui import terminal_guard
 
