@@ -96,7 +96,8 @@ class VerbRunner:
         try:
             yield from _VERBS[found.verb.name](self, found)
         except RoostError as error:
-            translate_error(error)
+            options = {one.key: one.written for one in found.verb.parameters if one.is_option}
+            translate_error(error, options)
             raise
 
     # --- projects and tasks
