@@ -223,6 +223,17 @@ def test_keys_at_other_sizes(served: Served, terminal: Open, size: tuple[int, in
     client.require_restored()
 
 
+def test_a_table_that_is_wider_than_the_screen(served: Served, terminal: Open) -> None:
+    served.roost("submit", "--name", "long-" * 12, "--", "true")
+    client = terminal(served.environment, f"{ROOST} client", (80, 24))
+    client.wait_for_text("live")
+    _verb(client, "showTask")
+    client.keys("F2")
+    client.wait_for(lambda screen: "TIME" in screen and "…" in screen, "a cut line")
+    client.keys("q")
+    client.require_restored()
+
+
 @pytest.mark.needs_program("screen")
 def test_in_gnu_screen(served: Served, tmp_path: Path) -> None:
     client = ScreenTerminal(tmp_path, f"{ROOST} client; echo left with $?; sleep 60", served.environment)
