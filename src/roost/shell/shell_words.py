@@ -56,7 +56,7 @@ def translate_error(error: RoostError, options: Mapping[str, str] = MappingProxy
     """
     said = str(error)
     before = said.removesuffix(with_fix("", error.fix)) if error.fix is not None else said
-    if error.setting in options:
+    if error.setting is not None and error.setting in options:
         before = options[error.setting] + before.removeprefix(error.setting)
         error.setting = options[error.setting]
     error.fix = in_shell_words(error.fix) if error.fix is not None else None
