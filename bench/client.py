@@ -10,10 +10,12 @@ stream: the same lab behind a real server: the time until a subscriber has the w
     second while it does nothing but follow, and that of the server with none, one and ten subscribers.
 terminal: `roost client` on a pseudo-terminal of 120x40: from its start to the first paint, to its views, to
     the tasks; from a key to its effect while all these tasks change; its CPU time, also with an idle lab.
-    Each `--peer 'nvitop=/venv/bin/nvitop -m full'` is started beside it: its first paint, and its CPU time.
     The end is a table for docs/benchmarks.md.
+peers: `roost client` with an idle lab, a bare Textual app, and each `--peer 'htop=/usr/bin/htop -t'`, started
+    in turn: medians of the first paint and of a key (down, up) to the next output, and the mean of the CPU
+    time that follows; and the ratios of the client's figures to theirs.
 
-It takes about four minutes, and half a minute for each peer. The latency of scripts is in bench/analyzers.py.
+It takes about four minutes, and two for each peer. The latency of scripts is in bench/analyzers.py.
 """
 
 from __future__ import annotations
@@ -199,8 +201,8 @@ def _measure_subscribers(pid: int, seconds: float) -> None:
         print(f"{count} subscribers: the server {share:.2%} of a core{own}{first}")
 
 
-def measure_terminal(running: int, seconds: float, peers: dict[str, list[str]]) -> None:
-    """Prints a table: when the client paints, how fast keys have an effect, its CPU time; and its peers."""
+def measure_terminal(running: int, seconds: float) -> None:
+    """Prints a table: when the client paints, how fast keys have an effect, its CPU time."""
     rows = []
     with running_lab(running, 0, 0):
         server_control.start(0, [])
@@ -219,10 +221,40 @@ def measure_terminal(running: int, seconds: float, peers: dict[str, list[str]]) 
         finally:
             server_control.stop()
     rows.append(["roost client, idle lab", first, views, tasks, "", "", share, painted])
-    for name, command in peers.items():
-        first, share = client_terminal.measure_peer(command, times=5)
-        rows.append([name, first, "", "", "", "", share, ""])
-    header = ["", "first paint", "views", "tasks", "key to paint", "95 % within", "CPU", "painted"]
+    _print_table(["", "first paint", "views", "tasks", "key to paint", "95 % within", "CPU", "painted"], rows)
+
+
+def measure_peers(peers: dict[str, list[str]]) -> None:
+    """Prints a table: the client, a bare app, and peers."""
+    commands = {
+        "roost client": client_terminal.CLIENT,
+        "bare Textual app": client_terminal.BARE_TEXTUAL,
+        **peers,
+    }
+    with running_lab(0, 30, 0):
+        server_control.start(0, [])
+        try:
+            found = client_terminal.measure_in_turn(commands, times=5)
+        finally:
+            server_control.stop()
+    own, rows = found["roost client"], []
+    assert own is not None
+    for name, one in found.items():
+        if one is None:
+            rows.append([name, "ends at once", *[""] * 5])
+            continue
+        cells = [f"{one.first * 1e3:.0f} ms", f"{own.first / one.first:.2f}"]
+        cells += (
+            ["–", ""]
+            if one.key is None or own.key is None
+            else [f"{one.key * 1e3:.1f} ms", f"{own.key / one.key:.2f}"]
+        )
+        cells += [f"{one.share:.2%}", f"{own.share / one.share:.2f}" if one.share else ""]
+        rows.append([name, *cells])
+    _print_table(["", "first paint", "ratio", "key to paint", "ratio", "CPU", "ratio"], rows)
+
+
+def _print_table(header: list[str], rows: list[list[str]]) -> None:
     print()
     for row in (header, ["---"] * len(header), *rows):
         print(f"| {' | '.join(row)} |")
@@ -298,13 +330,13 @@ def _measure_polls(observer: LabObserver, state: LabState, *, store_folder: Path
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parts = ["observer", "stream", "terminal"]
+    parts = ["observer", "stream", "terminal", "peers"]
     parser.add_argument("--only", nargs="*", choices=parts, default=parts)
     parser.add_argument("--running", type=int, default=200)
     parser.add_argument("--pending", type=int, default=1000)
     parser.add_argument("--ended", type=int, default=10_000)
     parser.add_argument(
-        "--peer", action="append", default=[], metavar="NAME=COMMAND", help="a program to start beside it"
+        "--peer", action="append", default=[], metavar="NAME=COMMAND", help="a program to measure beside it"
     )
     parser.add_argument("--polls", type=int, default=100)
     parser.add_argument("--seconds", type=float, default=20.0)
@@ -314,8 +346,11 @@ def main() -> None:
     if "stream" in given.only:
         measure_stream(given.running, given.pending, given.ended, given.seconds)
     if "terminal" in given.only:
-        peers = {name: shlex.split(line) for name, _, line in (one.partition("=") for one in given.peer)}
-        measure_terminal(given.running, given.seconds, peers)
+        measure_terminal(given.running, given.seconds)
+    if "peers" in given.only:
+        measure_peers(
+            {name: shlex.split(line) for name, _, line in (one.partition("=") for one in given.peer)}
+        )
 
 
 if __name__ == "__main__":

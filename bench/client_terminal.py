@@ -15,10 +15,24 @@ import struct
 import sys
 import termios
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 _COLUMNS, _ROWS = 120, 40
+CLIENT = (sys.executable, "-m", "roost", "client")
+_BARE = """
+from textual.app import App
+from textual.widgets import OptionList
+
+class Bare(App):
+    def compose(self):
+        yield OptionList(*[f"line {number} of a list, as long as that of a task" for number in range(30)])
+
+Bare().run()
+"""
+BARE_TEXTUAL = (sys.executable, "-c", _BARE)
+"""The least that a program on the same library costs."""
 _SELECTED = re.compile(rb"\xe2\x96\x8c(?:[^\n]{0,200}?)([A-Z]_\d+)")
 """The mark of the selected row, and the label of its task."""
 
@@ -35,6 +49,8 @@ class ProgramOnTerminal:
             os.execvp(command[0], list(command))
         fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", _ROWS, _COLUMNS, 0, 0))
         self.output = b""
+        self.has_ended = False
+        """Whether it has closed the terminal."""
 
     def read_until(self, condition: Callable[[bytes], bool], seconds: float) -> float | None:
         """Reads until a condition holds for the whole output; returns the seconds since the start."""
@@ -45,6 +61,7 @@ class ProgramOnTerminal:
                 try:
                     self.output += os.read(self.fd, 1 << 16)
                 except OSError:
+                    self.has_ended = True
                     return None
                 if condition(self.output):
                     return time.perf_counter() - self.begin
@@ -55,11 +72,6 @@ class ProgramOnTerminal:
         at = time.perf_counter()
         os.write(self.fd, key)
         return at
-
-    def has_ended(self) -> bool:
-        """Whether the program has ended by itself."""
-        stat = Path(f"/proc/{self.pid}/stat").read_text()
-        return stat.rpartition(")")[2].split()[0] == "Z"
 
     def cpu_seconds(self) -> float:
         """The CPU time of the program and of the processes below it."""
@@ -92,7 +104,7 @@ def measure_start(times: int) -> list[str]:
     """Returns when the client paints: its frame, its views, the tasks."""
     found: dict[str, list[float]] = {"first paint": [], "views and keys": [], "tasks": []}
     for _ in range(times):
-        program = ProgramOnTerminal([sys.executable, "-m", "roost", "client"])
+        program = ProgramOnTerminal(CLIENT)
         conditions = (lambda out: b"connecting" in out, lambda out: b"F4 Tasks" in out, _SELECTED.search)
         for name, condition in zip(found, conditions, strict=True):
             if (
@@ -105,7 +117,7 @@ def measure_start(times: int) -> list[str]:
 
 def measure_keys(times: int) -> tuple[str, str]:
     """Returns how long a key takes to its effect on the screen, while tasks change: median, 95 %."""
-    program = ProgramOnTerminal([sys.executable, "-m", "roost", "client"])
+    program = ProgramOnTerminal(CLIENT)
     program.read_until(lambda out: bool(_SELECTED.search(out)), 20)
     program.read_until(lambda _: False, 2.0)
     seconds = []
@@ -132,7 +144,7 @@ def measure_keys(times: int) -> tuple[str, str]:
 
 def measure_cpu(seconds: float) -> tuple[str, str]:
     """Returns what the client costs while nobody touches it: its part of a core, and what it paints."""
-    program = ProgramOnTerminal([sys.executable, "-m", "roost", "client"])
+    program = ProgramOnTerminal(CLIENT)
     program.read_until(lambda out: b"F4 Tasks" in out, 20)
     program.read_until(lambda _: False, 8.0)
     begin, cpu_begin, bytes_begin = time.perf_counter(), program.cpu_seconds(), len(program.output)
@@ -144,23 +156,50 @@ def measure_cpu(seconds: float) -> tuple[str, str]:
     return f"{share:.2%}", f"{painted:.1f} kB/s"
 
 
-def measure_peer(command: Sequence[str], times: int) -> tuple[str, str]:
-    """Returns when another program paints, and its CPU time afterwards."""
-    firsts = []
+class Measured(NamedTuple):
+    """Of a program: seconds to its first paint, and from a key to its next output; its part of a core."""
+
+    first: float
+    key: float | None
+    share: float
+
+
+def measure_in_turn(commands: Mapping[str, Sequence[str]], times: int) -> dict[str, Measured | None]:
+    """Measures programs that are started in turn; None: it ends at once."""
+    rounds: dict[str, list[Measured]] = {name: [] for name in commands}
     for _ in range(times):
-        program = ProgramOnTerminal(command)
-        if (first := program.read_until(lambda out: len(out) > 500, 20)) is not None:
-            firsts.append(first)
-        program.close()
-    if not firsts:
-        return "never", "–"
+        for name, command in commands.items():
+            if (found := _measure_once(command)) is not None:
+                rounds[name].append(found)
+    return {name: _medians(found) if found else None for name, found in rounds.items()}
+
+
+def _measure_once(command: Sequence[str]) -> Measured | None:
     program = ProgramOnTerminal(command)
-    program.read_until(lambda _: False, 5.0)
-    if program.has_ended():
+    try:
+        first = program.read_until(lambda out: len(out) > 500, 20)
+        program.read_until(lambda _: False, 5.0)
+        if first is None or program.has_ended:
+            return None
+        keys = []
+        for key in (b"\x1b[B", b"\x1b[A") * 10:  # down, up
+            before, at = len(program.output), program.press(key)
+            if program.read_until(lambda out, before=before: len(out) > before, 1.0) is not None:
+                keys.append(time.perf_counter() - at)
+            program.read_until(lambda _: False, 0.15)
+        begin, cpu_begin = time.perf_counter(), program.cpu_seconds()
+        program.read_until(lambda _: False, 10.0)
+        share = (program.cpu_seconds() - cpu_begin) / (time.perf_counter() - begin)
+        return Measured(first, statistics.median(keys) if len(keys) >= 10 else None, share)
+    finally:
         program.close()
-        return "ended by itself", "–"
-    begin, cpu_begin = time.perf_counter(), program.cpu_seconds()
-    program.read_until(lambda _: False, 10.0)
-    share = (program.cpu_seconds() - cpu_begin) / (time.perf_counter() - begin)
-    program.close()
-    return f"{statistics.median(firsts) * 1e3:.0f} ms", f"{share:.2%}"
+
+
+def _medians(rounds: Sequence[Measured]) -> Measured:
+    """Returns the medians of rounds; of the CPU time the mean, as its clock has only a tenth of a percent."""
+    keys = [one.key for one in rounds if one.key is not None]
+    return Measured(
+        statistics.median(one.first for one in rounds),
+        statistics.median(keys) if keys else None,
+        statistics.mean(one.share for one in rounds),
+    )

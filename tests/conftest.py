@@ -158,7 +158,8 @@ def surroundings_of_all(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Te
         patch.setenv("COLUMNS", "120")
         for name in ("STATE", "CACHE", "CONFIG", "DATA"):
             patch.setenv(f"XDG_{name}_HOME", str(home / name.lower()))
-        for name in ("FORCE_COLOR", "CLICOLOR_FORCE", "PYTHONBREAKPOINT", *LAUNCHERS):
+        # pytest imports readline, which exports LINES to the processes of xdist
+        for name in ("LINES", "FORCE_COLOR", "CLICOLOR_FORCE", "PYTHONBREAKPOINT", *LAUNCHERS):
             patch.delenv(name, raising=False)
         patch.setenv("MPLBACKEND", "Agg")
         patch.setenv("ROOST_LEASES", str(home / "leases"))

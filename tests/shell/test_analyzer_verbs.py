@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 import pytest
 
+from roost.analysis import analysis_folder
 from roost.base.errors import NotFound, Refused, RoostError, UsageError
 from roost.shell.completion import VerbCompletion
 from roost.shell.lab_connection import LabConnection
@@ -20,6 +21,20 @@ from tests.waiting import wait_for
 pytestmark = pytest.mark.timeout(240)
 
 FOREVER = "def experience(self):\n    print('begins', flush=True)\n    while True: pass\n"
+
+SLOW_SWITCH = """
+def experience(self):
+    made = type(self.runner)
+    usual = made.build
+
+    def build(runner):
+        print("builds", flush=True)
+        while True: pass
+
+    made.build = build
+    self.unslow = lambda: setattr(made, "build", usual)
+    return self.checkpoint.id, None
+"""
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +126,27 @@ def test_without_following_a_script_is_interrupted_by_its_verb(
     (scripts / "after.py").write_text("def experience(self):\n    print('alive')\n")
     assert "alive\n" in shown(follower, "runExp after")
     assert shown(quick, "interrupt") == "no script runs\n"
+
+
+def test_a_script_that_ends_its_analyzer(connection: LabConnection, scripts: Path) -> None:
+    (scripts / "exits.py").write_text("import os\ndef experience(self):\n    os._exit(3)\n")
+    (package,) = (path.parent for path in scripts.parent.rglob("args.json"))
+    runner = VerbRunner(connection)
+    label = shown(runner, f"analyze -r '{package}' -CPU -c -2").splitlines()[-1].split()[0]
+    said = shown(runner, f"runExp {label} exits")
+    assert f"crashed: {analysis_folder.LOST}; fix: `analyze -r {package}` starts another one\n" in said
+
+
+def test_a_switch_of_the_checkpoint_is_interrupted(runner: VerbRunner, scripts: Path) -> None:
+    (scripts / "slow.py").write_text(SLOW_SWITCH)
+    (scripts / "which.py").write_text("def experience(self):\n    return self.checkpoint.id, self.unslow()\n")
+    before = shown(runner, "runExp slow").splitlines()[-2]
+    shown(runner, "checkpoint 1")
+    wait_for(lambda: "builds" in shown(runner, "showAN").splitlines()[-1], 60)
+    assert shown(runner, "interrupt") == "checkpoint 1 is not loaded; the former one stays\n"
+    assert before in shown(runner, "runExp which")
+    assert "not switched: interrupted; still checkpoint" in shown(runner, "showAN")
+    assert shown(runner, "interrupt") == "no script runs\n"
 
 
 def test_another_checkpoint_is_loaded(runner: VerbRunner, analyzer: str, scripts: Path) -> None:

@@ -35,3 +35,10 @@ def test_the_fix_of_an_error_is_translated_and_nothing_else_of_it() -> None:
     bare = UsageError("nothing to do")
     translate_error(bare)
     assert str(bare) == "nothing to do"
+
+
+def test_a_setting_at_fault_is_the_option_of_the_verb() -> None:
+    for fix, end in (("see `roost tasks`", "; fix: see `showTask`"), (None, "")):
+        error = UsageError("is too large", setting="memory_mb", received=9, fix=fix)
+        translate_error(error, {"memory_mb": "-m"})
+        assert (str(error), error.setting) == (f"-m: is too large; received 9{end}", "-m")

@@ -124,6 +124,7 @@ def test_an_empty_line_is_none(line: str) -> None:
         ("runn -c a", ["'runn'", "'run'"]),
         ("showTasc", ["'showTasc'", "'showTask'"]),
         ("addP -d x", ["'addP'", "root_config.json"]),
+        ("new -d x -p LogInit", ["'-p'", "root_config.json"]),
         ("run -c a -CPUU", ["'-CPUU'", "'-CPU'"]),
         ("run -c a -d lower rate -CPUU", ["'-CPUU'", "'-CPU'"]),
         ("run --config a", ["'--config'", "-c"]),

@@ -42,6 +42,18 @@ STEP = """def experience(self):
     return {'step': self.checkpoint.step}
 """
 FOREVER = "def experience(self):\n    print('begins', flush=True)\n    while True: pass\n"
+SLOW_SWITCH = """
+def experience(self):
+    made = type(self.runner)
+    usual = made.build
+
+    def build(runner):
+        print("builds", flush=True)
+        while True: pass
+
+    made.build = build
+    self.unslow = lambda: setattr(made, "build", usual)
+"""
 
 
 class AnalyzerLab(Lab):
@@ -268,6 +280,23 @@ def test_ctrl_c_interrupts_the_script(lab: AnalyzerLab, task: Task) -> None:
     code, seen = shown.end()
     assert code == 130 and "interrupted" in seen and "Traceback" not in seen, seen
     assert lab.one(task.id).state == "running"
+
+
+def test_ctrl_c_ends_the_switch_that_the_call_waits_for(lab: AnalyzerLab, task: Task) -> None:
+    lab.write("look", STEP)
+    lab.write("slow", SLOW_SWITCH)
+    before = lab.run(task, "look")[2]
+    lab.run(task, "slow")
+    with lab.here():
+        shown = Terminal("analyze", task.label, "-s", "look", "-c", "1", cwd=lab.folder)
+    shown.wait_for("waiting for")
+    shown.press_ctrl_c()
+    code, seen = shown.end()
+    assert code == 130 and "Traceback" not in seen, seen
+    assert lab.run(task, "look")[2] == before
+    assert "not switched: interrupted; still checkpoint" in lab.output(task)
+    lab.write("usual", "def experience(self): self.unslow()")
+    lab.run(task, "usual")
 
 
 def test_a_detached_program_changes_nothing(lab: AnalyzerLab, task: Task) -> None:

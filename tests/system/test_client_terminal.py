@@ -158,22 +158,32 @@ def test_a_day_of_work(served_alone: Served, terminal: Open) -> None:
     client.require_restored()
 
 
-# On a busy machine the new width has come without the new height, once in some forty resizes.
-@pytest.mark.soak
 def test_resizes(served: Served, terminal: Open) -> None:
-    client = terminal(served.environment, f"{ROOST} client")
-    client.wait_for_text("live")
+    exported = {"COLUMNS": "80", "LINES": "24"}  # by `resize`, or a program with GNU readline
+    client = terminal({**served.environment, **exported}, f"{ROOST} client")
+    screen = client.wait_for_text("F1 command")
+    assert screen.split("\n")[39].startswith(" F1 command"), "painted first for the exported size"
     for columns, rows in ((80, 24), (200, 60), (120, 40)) * 5:
         client.resize(columns, rows)
-        client.wait_for(lambda screen, rows=rows: _fills(screen, rows), f"{rows} rows")
+        client.wait_for(lambda screen, c=columns, r=rows: _fills(screen, c, r), f"{columns}x{rows}")
     client.keys("q")
     client.require_restored()
 
 
-def _fills(screen: str, rows: int) -> bool:
-    """Whether all views are drawn, from the first line to the last, which has the keys."""
+def test_a_resize_without_its_signal(served: Served, terminal: Open) -> None:
+    client = terminal(served.environment, f"env --block-signal=WINCH {ROOST} client")
+    client.wait_for_text("live")
+    client.resize(80, 24)
+    client.wait_for(lambda screen: _fills(screen, 80, 24), "80x24")
+    client.keys("q")
+    client.require_restored()
+
+
+def _fills(screen: str, columns: int, rows: int) -> bool:
+    """Whether all views are drawn, from the first line to the last, which has the keys, and to both sides."""
     lines = screen.rstrip("\n").split("\n")
-    return len(lines) == rows and "F4 Tasks" in screen and lines[-1].startswith(" F1 command")
+    is_wide = any(len(line) == columns and line.endswith("╯") for line in lines)
+    return is_wide and len(lines) == rows and "F4 Tasks" in screen and lines[-1].startswith(" F1 command")
 
 
 @pytest.mark.parametrize("size", [(80, 24), (200, 60)], ids=["80x24", "200x60"])
@@ -209,6 +219,18 @@ def test_keys_at_other_sizes(served: Served, terminal: Open, size: tuple[int, in
     client.wait_for_text(f"{name}? y or n")
     client.keys("y")
     client.wait_for_text("■")
+    client.keys("q")
+    client.require_restored()
+
+
+def test_a_table_that_is_wider_than_the_screen(served: Served, terminal: Open) -> None:
+    served.roost("submit", "--name", "long-" * 12, "--", "true")
+    client = terminal(served.environment, f"{ROOST} client", (80, 24))
+    client.wait_for_text("live")
+    client.keys("F1")
+    client.type("showTasj")
+    client.keys("BSpace", "k", "Enter", "F2")  # at once: each key is handled before the next
+    client.wait_for(lambda screen: "ID        TASK" in screen and "…" in screen, "a cut line")
     client.keys("q")
     client.require_restored()
 
@@ -269,6 +291,12 @@ def test_what_the_client_says_before_it_takes_the_screen(tmp_path: Path, termina
     nothing = Served(tmp_path).environment
     shell = terminal(nothing, f"{ROOST} client; echo code $?")
     shell.wait_for_text("no server of yours runs; fix: `roost server --detach` starts one")
+    shell.wait_for_text("code 3")
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    shell.type(f"clear; {ROOST} client -p {port}; echo code $?")
+    shell.keys("Enter")
+    shell.wait_for_text("no server answers at this port")
     shell.wait_for_text("code 3")
     shell.type(f"clear; {ROOST} client -u gpu-box; echo code $?")
     shell.keys("Enter")

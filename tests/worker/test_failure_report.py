@@ -143,10 +143,11 @@ def test_what_the_project_refuses_on_purpose_shows_no_code(tmp_path: Path) -> No
 
 def test_a_file_of_roosts_own(tmp_path: Path, messages: Messages) -> None:
     (tmp_path / "progress").mkdir()
-    failure = explain(caught(lambda: live_progress.reset(tmp_path / "progress")), own=[tmp_path])
+    error = caught(lambda: live_progress.reset(tmp_path / "progress"))
+    failure = explain(error, own=[tmp_path], trains=True)
     assert failure.reason == "error" and str(tmp_path / "progress") in failure.error
-    assert "`roost continue`" in failure.lines[0]
     messages.check(failure.lines[0])
+    assert explain(error, own=[tmp_path]).lines[0].endswith("permissions, then run it again")
 
 
 def test_a_file_of_the_projects_is_none_of_roosts(tmp_path: Path) -> None:

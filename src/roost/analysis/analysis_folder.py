@@ -8,6 +8,7 @@ _output.txt, result.json, saved files, and after a failure or a hang traceback.t
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -30,6 +31,8 @@ NAME = "analysis"
 REQUEST, RECORD, RESULT = "request.json", "session.json", "result.json"
 OUTPUT, SCRIPT = "_output.txt", "script.py"
 TRACEBACK, STACKS = "traceback.txt", "stacks.txt"
+LOST = "its analyzer ended while the script ran (os._exit, a crash of native code, or a kill)"
+"""The error of a script whose analyzer is gone."""
 _ASKING_SECONDS = 10.0
 """So long a request may exist before it is in the inbox. The process that has asked may live on for days."""
 RESERVED_NAMES = frozenset([REQUEST, RECORD, RESULT, OUTPUT, SCRIPT, TRACEBACK, STACKS, FOLDER_SEAL])
@@ -107,7 +110,13 @@ def read(folder: Path) -> Session:
     """Reads an analysis as a session: its request and its session record."""
     found = sessions.read(folder / REQUEST, folder / RECORD, number=int(folder.name))
     analyzer = found.request.get("analyzer")
-    if type(analyzer) is not int or found.record is not None or found.damage is not None:
+    if type(analyzer) is not int or found.damage is not None:
+        return found
+    if found.record is not None:
+        if found.state == "crashed" and found.record.state != "crashed":
+            package = shlex.quote(str(folder.parent.parent))
+            fix = f"`roost submit analyze {package}` starts another one"
+            found.record.state, found.record.error = "crashed", f"{LOST}; fix: {fix}"
         return found
     waiting = _waiting_call(folder, analyzer, is_asked=found.is_live and _is_new(found.request))
     if waiting.state == "crashed":  # or it began between reading its record and the look into the inbox

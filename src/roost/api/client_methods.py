@@ -620,12 +620,12 @@ class ClientMethods:
 
     @operation
     def interrupt_script(self, task: str, analysis: int | None = None) -> ApiRequest[ScriptInterrupt]:
-        """Interrupts a script of an analyzer, which lives on.
+        """Interrupts a script of an analyzer, or a switch of its checkpoint. It lives on.
 
         Args:
             task: The analyzer.
-            analysis: The number of the analysis; nothing is interrupted if it has ended. None: the one that
-                runs, or else the first that waits, also of another person.
+            analysis: The number of the analysis; nothing is interrupted if it has ended. None: the script or
+                switch that runs, or else the first that waits, also of another person.
         """
         return post(f"/analyzers/{path_segment(task)}/interrupt", ScriptInterrupt, analysis=analysis)
 

@@ -11,19 +11,20 @@ from roost.base.text.terminal_styles import StyleParser
 from roost.cli.plain_output import PlainScreen
 from roost.display import terminal
 from roost.operations.analyzers import script_call
-from roost.operations.analyzers.call_results import ScriptCall
+from roost.operations.analyzers.call_results import CheckpointSwitch, ScriptCall
 from roost.operations.analyzers.call_stream import follow_call
 from roost.operations.models import analyze
 from roost.package.sessions import Session
 
 
-def show_call(call: ScriptCall, to: IO[str]) -> dict[str, Any]:
+def show_call(call: ScriptCall, to: IO[str], switch: CheckpointSwitch | None = None) -> dict[str, Any]:
     """Shows the output of a call until it ends; returns its result. Ctrl-C interrupts the script; a second
     one leaves it to its analyzer.
 
     Args:
         call: The call.
         to: The stream of its output.
+        switch: The switch of the checkpoint that was requested for it; Ctrl-C interrupts that, too.
 
     Raises:
         KeyboardInterrupt: After the second Ctrl-C.
@@ -35,6 +36,8 @@ def show_call(call: ScriptCall, to: IO[str]) -> dict[str, Any]:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         terminal.print_status("interrupting the script; Ctrl-C again leaves it to the analyzer")
         script_call.interrupt_call(call)
+        if switch is not None:
+            script_call.interrupt_switch(switch)
 
     before = signal.signal(signal.SIGINT, interrupt)
     try:

@@ -188,8 +188,9 @@ class OutputDecoder:
 
 def symbol(text: str, ascii_text: str) -> str:
     """Returns a text that has characters beyond ASCII, or the other one if stdout cannot show it."""
+    stream = sys.stdout if hasattr(sys.stdout, "encoding") else sys.__stdout__  # Textual's stdout has none
     try:
-        text.encode(sys.stdout.encoding or "ascii")
+        text.encode(getattr(stream, "encoding", None) or "ascii")
     except (UnicodeEncodeError, LookupError):
         return ascii_text
     return text

@@ -26,7 +26,9 @@ def lock(folder: Path) -> int:
         return fd
     found = find_running(folder)
     process = f" (pid {found.pid}, port {found.port})" if found is not None else ""
-    raise Refused(f"a server is running already{process}", fix="see `roost server status`")
+    raise Refused(
+        f"a server is running already{process}", fix="`roost client` shows it; `roost server stop` ends it"
+    )
 
 
 def write_record(folder: Path, port: int) -> None:

@@ -27,7 +27,7 @@ def connect(*, port: int | None = None, url: str | None = None) -> LabConnection
     """
     url = server_url.find(port=port, url=url)
     if port is not None and url is not None:
-        _require_listener(port)
+        require_listener(port)
     client = Client(url)
     try:
         client.about()
@@ -38,7 +38,7 @@ def connect(*, port: int | None = None, url: str | None = None) -> LabConnection
     return LabConnection(client, place=place, has_own_files=url is None)
 
 
-def _require_listener(port: int) -> None:
+def require_listener(port: int) -> None:
     """Raises NotFound if nothing listens at a port: without a server the lack of its token says nothing."""
     try:
         socket.create_connection(("localhost", port), timeout=_CONNECT_SECONDS).close()

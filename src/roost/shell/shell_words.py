@@ -47,12 +47,19 @@ def in_shell_words(text: str) -> str:
     return _SAID_TWICE.sub(r"\1", said)
 
 
-def translate_error(error: RoostError) -> None:
-    """Rewrites the fix of an error in the words of the shells."""
-    if error.fix is None:
-        return
-    before = str(error).removesuffix(with_fix("", error.fix))
-    error.fix = in_shell_words(error.fix)
+def translate_error(error: RoostError, options: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Rewrites the fix of an error in the words of the shells, and the setting at fault.
+
+    Args:
+        error: The error.
+        options: The options of the verb by the names that a server has for them.
+    """
+    said = str(error)
+    before = said.removesuffix(with_fix("", error.fix)) if error.fix is not None else said
+    if error.setting is not None and error.setting in options:
+        before = options[error.setting] + before.removeprefix(error.setting)
+        error.setting = options[error.setting]
+    error.fix = in_shell_words(error.fix) if error.fix is not None else None
     error.args = (with_fix(before, error.fix),)
 
 

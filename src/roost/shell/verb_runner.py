@@ -96,7 +96,8 @@ class VerbRunner:
         try:
             yield from _VERBS[found.verb.name](self, found)
         except RoostError as error:
-            translate_error(error)
+            options = {one.key: one.written for one in found.verb.parameters if one.is_option}
+            translate_error(error, options)
             raise
 
     # --- projects and tasks
@@ -310,7 +311,11 @@ class VerbRunner:
 
     def _interrupt(self, found: ParsedVerb) -> Iterator[str]:
         done = self.connection.interrupt_script(self._analyzer(found))
-        what = "no script runs" if done.analysis is None else f"analysis {done.analysis} is interrupted"
+        what = "no script runs"
+        if done.analysis is not None:
+            what = f"analysis {done.analysis} is interrupted"
+        elif done.checkpoint is not None:
+            what = f"checkpoint {done.checkpoint} is not loaded; the former one stays"
         yield from _lines([what])
 
     def _checkpoint(self, found: ParsedVerb) -> Iterator[str]:
@@ -437,7 +442,7 @@ class _FollowedCall:
             if (yield from self._new_output()):
                 deadline = time.monotonic() + _LAST_LINE_SECONDS
             elif time.monotonic() > deadline:
-                error = f": {row.error}" if row.error else ""
+                error = f": {in_shell_words(row.error)}" if row.error else ""
                 yield from _lines([f"analysis {row.analysis}: {row.state}{error}"])
                 break
             else:

@@ -299,7 +299,7 @@ VERBS: tuple[Verb, ...] = (
     Verb("withdraw", "End watch. The analyzer continues.", examples=("withdraw",)),
     Verb(
         "interrupt",
-        "End the script that an analyzer runs. The analyzer continues.",
+        "End the script that an analyzer runs, or its switch of the checkpoint. The analyzer continues.",
         (_ANALYZER_OR_WATCHED,),
         examples=("interrupt A_3", "interrupt"),
         changes=True,
@@ -374,11 +374,13 @@ VERB_NAMES: Mapping[str, Verb] = MappingProxyType(
 )
 """The verbs by their names and aliases."""
 
+_NAME_PLUGINS = 'name plugins in root_config.json: "plugins": ["LogInit"]'
 _OF_DLNEST_ONLY = {
-    "addP": 'name plugins in root_config.json: "plugins": ["LogInit"]',
+    "addP": _NAME_PLUGINS,
+    "new -p": _NAME_PLUGINS,
     "changeDelay": "nothing waits for a delay: the lab starts tasks at once",
 }
-"""Verbs of DLNest's programs that do not exist here, with what to do instead."""
+"""Verbs, and options of verbs, of DLNest's programs that do not exist here, with what to do instead."""
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 _CARDS = re.compile(r"(-?[0-9]{1,4}|all)(,(-?[0-9]{1,4}|all))*,?")
 
@@ -582,7 +584,8 @@ def _unknown_option(verb: Verb, text: str, *, quoted: bool = False) -> UsageErro
     known = ", ".join(verb.options)
     options = f"its options are {known}" if known else f"write `{verb.usage}`"
     advice = "; quote a text that begins with a dash" if quoted else ""
-    fix = f"{did_you_mean(text, verb.options)}{options}{advice}"
+    usual = f"{did_you_mean(text, verb.options)}{options}{advice}"
+    fix = _OF_DLNEST_ONLY.get(f"{verb.name} {text}", usual)
     return UsageError(f"{verb.name} has no option {text!r}", fix=fix)
 
 

@@ -20,6 +20,8 @@ one stream (`connection`), and are drawn at most ten times in a second, the chan
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import signal
 import time
 from collections.abc import Callable, Sequence
@@ -64,7 +66,7 @@ if TYPE_CHECKING:
 _PAINT_SECONDS = 0.1
 """Changes that arrive in between are drawn together."""
 _TIDY_SECONDS = 5.0
-"""How often durations are drawn anew without any change."""
+"""How often durations are drawn anew without any change, and the size of the terminal is read."""
 _SELECT_SECONDS = 0.12
 """A selection that stays so long is fetched: moving through a list sends no requests."""
 _STRUCTURAL = ("TaskRowChange", "TaskRemoval", "SweepChange", "PendingOrder", "LabReset", "TaskFields")
@@ -304,6 +306,17 @@ class RoostClient(App[int]):
     def _tidy(self) -> None:
         if self.lab is not None:
             self.tasks.lines_changed()
+        self._read_size()
+
+    def _read_size(self) -> None:
+        """Takes a size whose signal was missed: a launcher may have blocked SIGWINCH, and a terminal that
+        says that it reports sizes itself makes Textual ignore the signal."""
+        if self.is_headless:
+            return
+        with contextlib.suppress(OSError):  # the terminal is gone: SIGHUP follows
+            size = Size(*os.get_terminal_size())
+            if size != self.size and size.area:
+                self.post_message(Resize(size, size))
 
     # --- status and hints
 

@@ -199,7 +199,8 @@ def _report_failure(error: BaseException, path: str, task: str, session: int | N
             [package, analysis_folder.script_folder(Path(task))],
             Path(task) / analysis_folder.TRACEBACK,
         )
-    return failure_report.report(error, own=own, package=package, file=file)
+    trains = kind is TaskKind.TRAIN
+    return failure_report.report(error, own=own, package=package, file=file, trains=trains)
 
 
 def exit_process(code: int) -> NoReturn:

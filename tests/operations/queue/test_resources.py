@@ -198,7 +198,7 @@ def test_what_is_about_cards_needs_some(messages: Messages) -> None:
     about_cards: dict[str, Any] = {"memory_mb": 5, "whole": True, "opportunistic": True}
     with pytest.raises(UsageError) as refused:
         with_card_count(TaskOptions(gpus=0, **about_cards), "auto")
-    assert all(fact in str(refused.value) for fact in ("-m ", "--whole", "--opportunistic"))
+    assert all(fact in str(refused.value) for fact in ("-m:", "--whole", "--opportunistic"))
     messages.check(refused.value)
     assert with_card_count(TaskOptions(**about_cards), "auto").need.cards == 1
 

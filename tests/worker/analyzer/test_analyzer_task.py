@@ -139,6 +139,33 @@ def test_a_switch_leaves_the_former_checkpoint_whole_until_the_other_is(tmp_path
     assert (made.path / "ended").read_text() == "x"
 
 
+def test_a_switch_is_interrupted(tmp_path: Path) -> None:
+    waits = "        print({0!r}, flush=True)\n        while os.path.exists({0!r}): time.sleep(0.01)\n"
+    ends = f"    def AAll(self):\n{waits.format('frees')}"
+    builds = projects.NET.replace("        self.layer =", f"{waits.format('builds')}        self.layer =")
+    files = {"LifeCycle.py": projects.LIFE_CYCLE + ends, "Model/Net.py": builds}
+    made = projects.package(tmp_path, {name: f"import os, time\n{text}" for name, text in files.items()})
+    source = "def experience(self):\n    self.seen = getattr(self, 'seen', 0) + 1\n    return self.seen"
+    with started(made, untrained=True) as one:
+        assert one.run(source)[1] == 1
+        (made.path / "builds").touch()
+        number = one.inbox.add_switch("untrained")
+        wait_for(lambda: one.text().count("builds") == 2, 60)
+        one.inbox.request_interrupt(number)
+        one.printed("not switched: interrupted; still untrained")
+        assert one.run(source)[1] == 2, "the former one is there, as it was"
+        (made.path / "builds").unlink()
+        (made.path / "frees").touch()
+        number = one.inbox.add_switch("untrained")
+        one.printed("frees")
+        one.inbox.request_interrupt(number)
+        one.printed("the end of the former checkpoint's work: interrupted")
+        (made.path / "frees").unlink()
+        assert one.run(source)[1] == 1, "it is another one"
+        wait_for(lambda: not one.inbox.begun(), 60)
+        assert not one.inbox.interrupted()
+
+
 def test_a_stop_ends_the_script_and_the_calls_that_wait(package: PackageFolder) -> None:
     with started(package, untrained=True) as one:
         runs, waits = one.ask(FOREVER), one.ask(RUNS)
@@ -314,7 +341,9 @@ def test_a_full_and_a_read_only_disk_end_no_analyzer(package: PackageFolder, tmp
             wait_for(is_waiting_for_space, 60)
             assert analysis_folder.read(waits).state == "running", "its end cannot be stored yet"
             (disk / "run" / "fill").unlink()
-            assert "No space left" in (one.ended(waits).error or ""), "its value could not be stored"
+            error = one.ended(waits).error or ""
+            assert "No space left" in error, "its value could not be stored"
+            assert error.endswith("; fix: make space, then run it again")
             assert "bytes of output were lost: disk full" in one.printed("failed after")
             place = one.ask("def experience(self): ...")
             assert one.ended(place).state == "succeeded"

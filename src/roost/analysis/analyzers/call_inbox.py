@@ -2,9 +2,10 @@
 
 ::
 
-    3.json        a call that waits:     {"analysis": 7}, or {"checkpoint": 2 | "last" | "untrained"}
+    3.json        a call that waits:     {"analysis": 7}, or
+                                         {"checkpoint": 2 | "last" | "untrained", "switch": 1795160000123456}
     2.begun       the call that is carried out; removed at its end
-    7.interrupt   a request to interrupt analysis 7, or to leave it out
+    7.interrupt   a request to interrupt analysis 7, or to leave it out; likewise for a switch
 
 Operations add files, the analyzer renames and removes them; each step is one atomic change of a name, so both
 may be killed at any time. A call that an analyzer had begun when it was killed stays ``.begun``.
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,6 +38,13 @@ class CallRequest(NamedTuple):
     """The number of the analysis to run."""
     checkpoint: int | str | None
     """The checkpoint to load: its id, `LAST` or `UNTRAINED`."""
+    switch: int | None = None
+    """The number of the switch, in microseconds: never one of an analysis, or of another switch."""
+
+    @property
+    def number(self) -> int | None:
+        """By which it is interrupted."""
+        return self.analysis if self.analysis is not None else self.switch
 
 
 class CallInbox:
@@ -53,8 +62,10 @@ class CallInbox:
         return self._add({"analysis": number})
 
     def add_switch(self, checkpoint: int | str) -> int:
-        """Adds a call that loads another checkpoint; returns its place."""
-        return self._add({"checkpoint": checkpoint})
+        """Adds a call that loads another checkpoint; returns the number of the switch."""
+        number = time.time_ns() // 1000
+        self._add({"checkpoint": checkpoint, "switch": number})
+        return number
 
     def _add(self, body: Mapping[str, Any]) -> int:
         self._make_folder()
@@ -93,12 +104,13 @@ class CallInbox:
             body = sessions.load_json(self.folder / name)
             if body is None:  # removed meanwhile
                 continue
-            analysis, checkpoint = body.get("analysis"), body.get("checkpoint")
+            analysis, checkpoint, switch = (body.get(key) for key in ("analysis", "checkpoint", "switch"))
             found.append(
                 CallRequest(
                     seq,
                     analysis if type(analysis) is int else None,
                     checkpoint if type(checkpoint) in (int, str) else None,
+                    switch if type(switch) is int else None,
                 )
             )
         return found
@@ -141,19 +153,23 @@ class CallInbox:
 
     # --- the interrupts
 
-    def request_interrupt(self, analysis: int) -> None:
-        """Requests the analyzer to interrupt an analysis, or to leave it out if it waits."""
+    def request_interrupt(self, number: int) -> None:
+        """Requests the analyzer to interrupt a call, or to leave it out if it waits.
+
+        Args:
+            number: That of the analysis, or of the switch.
+        """
         self._make_folder()
-        durable.write_unsynced(self.folder / f"{analysis}{_INTERRUPT}", b"")
+        durable.write_unsynced(self.folder / f"{number}{_INTERRUPT}", b"")
 
     def interrupted(self) -> set[int]:
-        """Returns the numbers of the analyses that are to be interrupted."""
+        """Returns the numbers of the calls that are to be interrupted."""
         return {number for number, name in self._numbered() if name.endswith(_INTERRUPT)}
 
-    def is_interrupted(self, analysis: int) -> bool:
-        """Whether an analysis is to be interrupted."""
-        return (self.folder / f"{analysis}{_INTERRUPT}").exists()
+    def is_interrupted(self, number: int) -> bool:
+        """Whether a call is to be interrupted."""
+        return (self.folder / f"{number}{_INTERRUPT}").exists()
 
-    def remove_interrupt(self, analysis: int) -> None:
-        """Removes the request to interrupt an analysis."""
-        (self.folder / f"{analysis}{_INTERRUPT}").unlink(missing_ok=True)
+    def remove_interrupt(self, number: int) -> None:
+        """Removes the request to interrupt a call."""
+        (self.folder / f"{number}{_INTERRUPT}").unlink(missing_ok=True)

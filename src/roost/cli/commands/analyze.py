@@ -107,10 +107,17 @@ def _run_in_analyzer(task: str, as_json: bool, **options: Any) -> int:
     _refuse_loading_options(options)
     script = Path(options["script"]).expanduser()
     name = str(script.absolute()) if script.is_file() else options["script"]
+    switch = None
     if options["untrained"] or options["checkpoint"] is not None:
         wanted = call_inbox.UNTRAINED if options["untrained"] else options["checkpoint"]
-        script_call.switch_checkpoint(task, wanted)
-    found = live_call.show_call(script_call.run_script(task, name), sys.stderr if as_json else sys.stdout)
+        switch = script_call.switch_checkpoint(task, wanted)
+    try:
+        call = script_call.run_script(task, name)
+    except BaseException:  # a script that is not there, Ctrl-C: the command leaves nothing behind
+        if switch is not None:
+            script_call.interrupt_switch(switch)
+        raise
+    found = live_call.show_call(call, sys.stderr if as_json else sys.stdout, switch)
     if as_json:
         click.echo(json.dumps(found, indent=2))
     else:

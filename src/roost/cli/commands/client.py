@@ -47,9 +47,11 @@ def command(port: int | None, url: str | None, readonly: bool, theme: str, is_as
         raise UsageError("this terminal cannot place the cursor", setting="TERM", received=kind, fix=fix)
     found = None
     if port is not None or url is not None:
-        from roost.shell import server_url
+        from roost.shell import server_connection, server_url
 
         found = server_url.find(port=port, url=url)
+        if port is not None and found is not None:
+            server_connection.require_listener(port)
     place = found or _require_own_server()
     from roost.tui import terminal_guard
 
@@ -84,6 +86,8 @@ def _run(url: str | None, place: str, readonly: bool, theme: str, is_ascii: bool
 
     from roost.tui import first_frame
 
+    for name in ("COLUMNS", "LINES"):  # `resize` and GNU readline export them; Textual would prefer them
+        os.environ.pop(name, None)
     gc.disable()  # imports make few cycles, and the collector would take a tenth of the start
     only_ascii = is_ascii or first_frame.needs_ascii(os.environ, sys.stdout.encoding or "ascii")
     first_frame.show(

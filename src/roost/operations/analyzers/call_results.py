@@ -30,14 +30,18 @@ class CheckpointSwitch(msgspec.Struct, frozen=True):
     task: str
     checkpoint: int | str
     """An id, ``last`` or ``untrained``."""
+    number: int
+    """That of the switch."""
 
 
 class ScriptInterrupt(msgspec.Struct, frozen=True):
-    """A request to an analyzer to interrupt its script."""
+    """A request to an analyzer to interrupt its script, or its switch to another checkpoint."""
 
     task: str
     analysis: int | None
-    """The analysis that is interrupted; None: no script runs or waits."""
+    """The analysis that is interrupted; None: none."""
+    checkpoint: int | str | None = None
+    """The checkpoint that is not loaded: an id, ``last`` or ``untrained``; None: no switch is interrupted."""
 
 
 class ScriptEntry(msgspec.Struct, frozen=True):

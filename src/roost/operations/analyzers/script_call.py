@@ -91,12 +91,13 @@ def _write_call(found: FoundAnalyzer, place: Path, path: Path, source: bytes) ->
 
 
 def interrupt_script(analyzer: str, analysis: int | None = None) -> ScriptInterrupt:
-    """Requests an analyzer to interrupt a script; one that waits never starts. The analyzer lives on.
+    """Requests an analyzer to interrupt a script, or a switch to another checkpoint: the former one stays
+    loaded. What waits never starts. The analyzer lives on.
 
     Args:
         analyzer: As for `run_script`.
-        analysis: The number of the analysis; nothing is interrupted if it has ended. None: the one that runs,
-            or else the first that waits, also of another person.
+        analysis: The number of the analysis; nothing is interrupted if it has ended. None: the script or the
+            switch that runs, or else the first that waits, also of another person.
 
     Raises:
         NotFound: There is no such task.
@@ -105,14 +106,16 @@ def interrupt_script(analyzer: str, analysis: int | None = None) -> ScriptInterr
     """
     found = _find_running(analyzer)
     root = Path(found.task.package) / analysis_folder.NAME
-    calls = [call.analysis for call in (*found.inbox.begun(), *found.inbox.waiting())]
-    # The record of a call ends a moment before the call leaves the inbox.
-    meant = [one for one in calls if one is not None and analysis in (None, one)]
-    live = (one for one in meant if analysis_folder.read(root / str(one)).is_live)
-    first = next(live, None)
-    if first is not None:
-        _interrupt(found.inbox, root / str(first))
-    return ScriptInterrupt(found.task.id, first)
+    for call in (*found.inbox.begun(), *found.inbox.waiting()):
+        if call.analysis is None:
+            if analysis is None and call.switch is not None:
+                _interrupt(found.inbox, call.switch)
+                return ScriptInterrupt(found.task.id, None, call.checkpoint)
+        # The record of a call ends a moment before the call leaves the inbox.
+        elif analysis in (None, call.analysis) and analysis_folder.read(root / str(call.analysis)).is_live:
+            _interrupt_analysis(found.inbox, root / str(call.analysis))
+            return ScriptInterrupt(found.task.id, call.analysis)
+    return ScriptInterrupt(found.task.id, None)
 
 
 def interrupt_call(call: ScriptCall) -> None:
@@ -121,18 +124,33 @@ def interrupt_call(call: ScriptCall) -> None:
         analysis_folder.read(Path(call.folder)).request
     )
     folder = Path(call.package) / analyzer_folder.NAME / str(request.analyzer)
-    _interrupt(analyzer_folder.inbox(folder), Path(call.folder))
+    _interrupt_analysis(analyzer_folder.inbox(folder), Path(call.folder))
 
 
-def _interrupt(inbox: CallInbox, place: Path) -> None:
-    """Interrupts a call; one that waits is taken out of the inbox at once, whatever runs before it."""
-    number = int(place.name)
-    waiting = next((call for call in inbox.waiting() if call.analysis == number), None)
-    if waiting is None or not inbox.withdraw(waiting):
-        inbox.request_interrupt(number)
-        return
-    end = CallEnd("stopped", INTERRUPTED_EXIT_CODE, call_record.INTERRUPTED)
-    call_record.record_unrun(place, end)
+def interrupt_switch(switch: CheckpointSwitch) -> None:
+    """Requests an analyzer to interrupt a switch, or to leave it out if it waits; nothing if it has ended."""
+    inbox = _find(switch.task).inbox
+    if any(one.switch == switch.number for one in (*inbox.begun(), *inbox.waiting())):
+        _interrupt(inbox, switch.number)
+
+
+def _interrupt_analysis(inbox: CallInbox, place: Path) -> None:
+    if _interrupt(inbox, int(place.name)):
+        end = CallEnd("stopped", INTERRUPTED_EXIT_CODE, call_record.INTERRUPTED)
+        call_record.record_unrun(place, end)
+
+
+def _interrupt(inbox: CallInbox, number: int) -> bool:
+    """Interrupts a call; one that waits is taken out of the inbox at once, whatever runs before it.
+
+    Returns:
+        Whether it has waited.
+    """
+    waiting = next((call for call in inbox.waiting() if call.number == number), None)
+    if waiting is not None and inbox.withdraw(waiting):
+        return True
+    inbox.request_interrupt(number)
+    return False
 
 
 def switch_checkpoint(analyzer: str, checkpoint: str | int) -> CheckpointSwitch:
@@ -156,8 +174,7 @@ def switch_checkpoint(analyzer: str, checkpoint: str | int) -> CheckpointSwitch:
         id = selection.checkpoint_id(package, checkpoint)
         preconditions.check_checkpoints(package, id, fix=f"give {UNTRAINED}")
         wanted = LAST if id is None else id
-    found.inbox.add_switch(wanted)
-    return CheckpointSwitch(found.task.id, wanted)
+    return CheckpointSwitch(found.task.id, wanted, found.inbox.add_switch(wanted))
 
 
 def list_scripts(analyzer: str) -> list[ScriptEntry]:

@@ -131,8 +131,9 @@ def with_card_count(options: TaskOptions, devices: Devices | None) -> TaskOption
     }
     about_cards = [option for option, is_given in given.items() if is_given]
     if about_cards and not gpus:
-        what = f"{' and '.join(about_cards)} applies to cards, and this task has none"
-        raise UsageError(what, fix="leave it out, or request cards: --gpus 1")
+        also = f" (also {', '.join(about_cards[1:])})" if about_cards[1:] else ""
+        what = f"applies to cards, and this task has none{also}"
+        raise UsageError(what, setting=about_cards[0], fix="leave it out, or request cards")
     return msgspec.structs.replace(options, gpus=gpus)
 
 

@@ -48,8 +48,8 @@ class InterruptScript(RequestParameters, frozen=True, kw_only=True):
 
     task: TaskName
     analysis: Annotated[int, Meta(ge=1, le=2**62)] | None = None
-    """The number of its analysis; nothing is interrupted if it has ended. None: the one that runs, or else
-    the first that waits."""
+    """The number of its analysis; nothing is interrupted if it has ended. None: the script or the switch of
+    the checkpoint that runs, or else the first that waits."""
 
 
 class SwitchCheckpoint(RequestParameters, frozen=True, kw_only=True):
@@ -135,7 +135,7 @@ ROUTES: Sequence[Route] = (
     Route(name="run_script", method="POST", path=f"{_ANALYZER}/run", summary="Run a script in an analyzer.",
           parameters=RunScript, answer=ScriptCall, run=_run_script, status=202),
     Route(name="interrupt_script", method="POST", path=f"{_ANALYZER}/interrupt",
-          summary="Interrupt the script of an analyzer, which lives on.",
+          summary="Interrupt the script of an analyzer, or its switch of the checkpoint; it lives on.",
           parameters=InterruptScript, answer=ScriptInterrupt, run=_interrupt, status=202),
     Route(name="switch_checkpoint", method="POST", path=f"{_ANALYZER}/checkpoint",
           summary="Load another checkpoint into an analyzer.",

@@ -38,6 +38,13 @@ class CommandInput(Input):
             event.stop()
             event.prevent_default()
             return
+        # Textual looks for the action of a key, such as Backspace, only after the key has gone up to the app:
+        # a letter that was typed later would be there before it.
+        for binding in self._bindings.key_to_bindings.get(event.key, ()):
+            event.stop()
+            event.prevent_default()
+            await self.run_action(binding.action)
+            return
         await super()._on_key(event)
 
 
@@ -124,10 +131,9 @@ class CommandLine(Horizontal):
         self.input.value = ""
         self._place = len(self.history)
 
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Passes the line on."""
-        event.stop()
-        purpose, text = self.purpose, event.value
+    def _enter(self) -> None:
+        """Passes the line on. At once, not by Textual's message: the next key is no part of the line."""
+        purpose, text = self.purpose, self.input.value
         if purpose == "verb" and text.strip() and self.history[-1:] != [text]:
             self.history.append(text)
             del self.history[:-_MAX_HISTORY]
@@ -150,7 +156,7 @@ class CommandLine(Horizontal):
             self.post_message(self.Changed(self.purpose, event.value))
 
     def takes_key(self, event: Key) -> bool:
-        """Handles the keys of history, completion and leaving; returns whether it was one."""
+        """Handles Enter and the keys of history, completion and leaving; returns whether it was one."""
         key = event.key
         if key != "tab" and key != "shift+tab":
             if self._cycle is not None:
@@ -163,6 +169,9 @@ class CommandLine(Horizontal):
             self.reset()
             self.post_message(self.Candidates(()))
             self.post_message(self.Left(purpose))
+            return True
+        if key == "enter":
+            self._enter()
             return True
         if self.purpose != "verb":
             return key in ("tab", "shift+tab")

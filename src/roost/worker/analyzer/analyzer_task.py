@@ -28,6 +28,7 @@ from roost.base.errors import INTERRUPTED_EXIT_CODE, NotFound
 from roost.base.text.durations import format_short_duration
 from roost.base.text.terminal_text import escape_control
 from roost.base.traceback_frames import single_line
+from roost.package import sessions
 from roost.package.dlnest.original_checkpoint import known_step
 from roost.package.package import PackageFolder
 from roost.package.project_preflight import parse_package_settings
@@ -169,7 +170,9 @@ class Analyzer:
             self._inbox.end(call)
 
     def _record_lost(self, place: Path) -> None:
-        session = analysis_folder.read(place)
+        session = sessions.read(
+            place / analysis_folder.REQUEST, place / analysis_folder.RECORD, number=int(place.name)
+        )
         if not session.request or (session.record is not None and session.recorded.state != "running"):
             return  # the folder was removed, or only the inbox was not up to date
         begin = functools.partial(call_record.begin, place, output_begin=None)
@@ -178,7 +181,7 @@ class Analyzer:
             return
         end = self._output_size()
         self._store(place, lambda: self._copy_output(place, record.output_begin, end))
-        error = "the analyzer was killed while the script ran"
+        error = "the analyzer ended while the script ran, and has started again"
         crashed = CallEnd("crashed", 1, ANALYZER_ENDED, error)
         self._store(place, lambda: call_record.end(place, record, crashed, output_end=end))
         self._print(f"analysis {place.name}: {error}", _RED)
@@ -192,7 +195,7 @@ class Analyzer:
         for number in interrupted:
             self._inbox.remove_interrupt(number)
         for call in calls:
-            if call.analysis in interrupted:
+            if call.number in interrupted:
                 self._record_unrun(call, CallEnd("stopped", INTERRUPTED_EXIT_CODE, INTERRUPTED))
                 return True
         if not calls:
@@ -203,7 +206,7 @@ class Analyzer:
                 if call.analysis is not None:
                     self._run_script(call.analysis)
                 elif call.checkpoint is not None:
-                    self._switch(call.checkpoint)
+                    self._switch(call.checkpoint, call.switch)
             finally:
                 self._inbox.end(call)
         return True
@@ -351,7 +354,7 @@ class Analyzer:
 
     # --- another checkpoint
 
-    def _switch(self, checkpoint: int | str) -> None:
+    def _switch(self, checkpoint: int | str, number: int | None) -> None:
         request = self._request._replace(
             checkpoint=checkpoint if isinstance(checkpoint, int) else None,
             untrained=checkpoint == UNTRAINED,
@@ -361,24 +364,24 @@ class Analyzer:
         former = self._loaded
         load = functools.partial(load_package, self._package, request, before=former)
         try:
-            loaded = self._interrupts.run(None, load)
+            loaded = self._interrupts.run(number, load)
         except AnalyzerStopped:
             raise
         except BaseException as error:  # noqa: BLE001  - the project's code may raise any
             self._state.restore()
             self._buffer.claim()
-            self._print(f"not switched: {single_line(str(error))}; still {self._describe_loaded()}", _RED)
+            self._print(f"not switched: {_describe(error)}; still {self._describe_loaded()}", _RED)
             return
         self._loaded, self._request, self._state = loaded, request, ProcessState(loaded.device)
         self._buffer.claim()
         self._print(f"switched: {self._describe_loaded()}", _BOLD)
         try:
-            self._interrupts.run(None, former._end)  # not before the other is whole
+            self._interrupts.run(number, former._end)  # not before the other is whole
         except AnalyzerStopped:
             raise
         except BaseException as error:  # noqa: BLE001
             self._buffer.claim()
-            self._print(f"the end of the former checkpoint's work: {single_line(str(error))}", _RED)
+            self._print(f"the end of the former checkpoint's work: {_describe(error)}", _RED)
 
     # --- output
 
@@ -399,6 +402,10 @@ class Analyzer:
             return
         with _open_to_read(1) as source:
             call_output.copy(source, begin, end, place / analysis_folder.OUTPUT)
+
+
+def _describe(error: BaseException) -> str:
+    return INTERRUPTED if isinstance(error, KeyboardInterrupt) else single_line(str(error))
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""The signals of an analyzer: SIGINT interrupts a script, the stop signals end the analyzer."""
+"""The signals of an analyzer: SIGINT interrupts a script or a switch, the stop signals end the analyzer."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ScriptInterrupts:
     ::
 
         thread:  a new file in the inbox   wake the loop
-                 an interrupt              SIGINT to the main thread, if that analysis runs
+                 an interrupt              SIGINT to the main thread, if that call runs
         main:    SIGINT inside of `run`    KeyboardInterrupt
                  a stop signal there       AnalyzerStopped; elsewhere it wakes the loop
 
@@ -43,7 +43,7 @@ class ScriptInterrupts:
         self._wakeups: queue.SimpleQueue[None] = queue.SimpleQueue()  # may be put into by a signal handler
         self._running: int | None = None
         self._is_pending = False
-        """Whether a SIGINT for the analysis came before `run`."""
+        """Whether a SIGINT for the call came before `run`."""
         self._lock = threading.Lock()
         self._main, self._pid = threading.get_ident(), os.getpid()
         self._watch = FolderWatch(inbox.folder)
@@ -69,20 +69,20 @@ class ScriptInterrupts:
         """Waits for a new file in the inbox, or a stop."""
         self._wakeups.get()
 
-    def run(self, analysis: int | None, function: Callable[[], T]) -> T:
+    def run(self, number: int | None, function: Callable[[], T]) -> T:
         """Calls a function that signals may end.
 
         Args:
-            analysis: The number of the analysis that it carries out; None: none that can be interrupted.
+            number: That of the call that it carries out; None: it cannot be interrupted.
             function: The function.
 
         Raises:
-            KeyboardInterrupt: The analysis was interrupted.
+            KeyboardInterrupt: The call was interrupted.
             AnalyzerStopped: The analyzer was asked to stop.
             BaseException: Any error of the function.
         """
         with self._lock:
-            self._is_pending, self._running = False, analysis
+            self._is_pending, self._running = False, number
         try:
             return self._guarded(function)
         finally:
