@@ -206,7 +206,11 @@ class Observer:
 def main(arguments: list[str]) -> None:
     """Observes a session."""
     path, session, output_start = arguments
-    Observer(Path(path), int(session), int(output_start)).run()
+    try:
+        Observer(Path(path), int(session), int(output_start)).run()
+    except Exception as error:  # noqa: BLE001  - the output is the program's: a traceback there reads as its own
+        text = " ".join(f"{type(error).__name__}: {error}".split())
+        print(f"the observer has failed, metrics may be missing: {text}", flush=True)
 
 
 if __name__ == "__main__":

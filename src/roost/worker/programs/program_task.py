@@ -19,6 +19,7 @@ import sys
 import time
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from roost.base.system.worker_protocol import (
     CALLS_VARIABLE,
@@ -114,11 +115,11 @@ def calls_path(package: Path, session: int) -> Path:
     return package / "system" / f"{session}.calls.jsonl"
 
 
-def _copied(package: Path) -> list[str]:
+def _copied(package: Path) -> dict[str, Any]:
     try:
-        return list(json.loads((package / "manifest.json").read_bytes()).get("files", ()))
-    except (OSError, ValueError):
-        return []
+        return dict(json.loads((package / "manifest.json").read_bytes())["files"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return {}
 
 
 def _has_run(package: Path, session: int) -> bool:
@@ -220,7 +221,7 @@ def _end_observer(observer: subprocess.Popen[bytes]) -> None:
         print("the observer did not end in time: the last metrics may be missing", flush=True)
         return
     if code:
-        print("the observer has failed: metrics may be missing", flush=True)
+        print("the observer was killed: metrics may be missing", flush=True)
 
 
 def _report_not_started(command: list[str], folder: Path, error: OSError) -> int:
