@@ -30,10 +30,17 @@ from roost.package.snapshot import Selection
 
 IN_PLACE = "add --in-place: it then runs where it was typed, and the package holds no code"
 GIT_PREFIX = "git+"
-_COMMIT = re.compile(r"(?P<url>.+?)(?:@(?P<commit>[\w./-]+))?")
+_COMMIT = re.compile(r"(?P<url>(?:[\w+.-]+://[^/]*/)?.+?)(?:@(?P<commit>[\w./-]+))?")
+"""The @ of ``ssh://git@host/repo`` and of ``git@host:repo`` begins no commit."""
 _SCRIPT = re.compile(r".*\.(py|sh|bash|jl|R)")
 _INTERPRETERS = re.compile(r"(python|pypy|bash|sh|julia|Rscript)[\d.]*")
 _CLONE_SECONDS = 600
+_CHECKPOINTS = (".pt", ".pth", ".pth.tar", ".ckpt", ".safetensors")
+_OUTPUT_FOLDERS = frozenset([
+    "checkpoint", "checkpoints", "ckpt", "ckpts", "lightning_logs", "log", "logs", "mlruns", "out", "output",
+    "outputs", "results", "runs", "saved_models", "tensorboard", "wandb",
+])  # fmt: skip
+"""Ignored folders of these names are not linked: runs that write there would overwrite each other's files."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,23 +90,28 @@ def open_source(
         require_program(command, folder)
         _require_script(command, folder)
         yield ProgramSource(project=folder, command=command, git=environment.git_state(folder))
-    elif source is not None and not Path(source).expanduser().is_dir():
+    elif source is not None and not (given := folder / os.path.expanduser(source)).is_dir():  # noqa: PTH111  - as below
         with tempfile.TemporaryDirectory(prefix="roost-source-") as made:
             code, git = _fetch(source, folder, Path(made))
             require_program(command, code)
             _require_script(command, code)
             selection = _selected(code, [], everything=True)
             yield ProgramSource(
-                project=folder, selection=selection, cwd=".", command=command, origin=source, git=git
+                project=folder,
+                selection=selection,
+                cwd=".",
+                command=command,
+                git=git,
+                origin=environment.redact(source),
             )
     else:
-        typed = folder if source is None else Path(source).expanduser().resolve()
+        typed = folder if source is None else given.resolve()
         require_program(command, typed)
         _require_script(command, typed)
         project = _work_tree(typed) or typed
         _require_copyable(project)
         selection = _selected(project, [root])
-        line, notes = _with_absolute_paths(command, typed, project)
+        line, notes = _with_absolute_paths(command, typed, selection)
         yield ProgramSource(
             project=project,
             selection=selection,
@@ -175,29 +187,44 @@ def _require_copyable(project: Path) -> None:
 
 def _selected(project: Path, exclude: Sequence[Path], *, everything: bool = False) -> Selection:
     try:
-        return snapshot.select(project, named=[project] if everything else [], exclude=exclude)
+        selection = snapshot.select(project, named=[project] if everything else [], exclude=exclude)
     except ConfigError as error:
         raise Refused(error.message, where=error.where, fix=f"{error.fix}; or {IN_PLACE}") from None
+    for name in list(selection.links):
+        path = project / name
+        if path.is_dir() and path.name.lower() in _OUTPUT_FOLDERS:
+            selection.unlink(name, "ignored, and by its name the output of runs")
+        elif path.name.endswith(_CHECKPOINTS) and path.is_file() and not path.is_symlink():
+            selection.copy_instead(name)  # the program may write its own to this place
+    return selection
 
 
-def _with_absolute_paths(command: Sequence[str], folder: Path, project: Path) -> tuple[list[str], list[str]]:
-    """Returns the command line with absolute paths for existing files and folders that are named relative to
-    ``folder`` and lie outside of the copy; and a note about them."""
-    line, changed = list[str](), list[str]()
-    for word in command:
-        option, _, value = word.rpartition("=") if word.startswith("-") else ("", "", word)
-        path = folder / value
-        is_outside = (
-            bool(value)
-            and not value.startswith(("/", "-"))
-            and ".." in Path(value).parts
-            and path.exists()
-            and not path.resolve().is_relative_to(project.resolve())
-        )
-        line.append((f"{option}=" if option else "") + str(path.resolve()) if is_outside else word)
-        changed += [value] if is_outside else []
-    notes = [f"outside of the copy, given by the whole path: {', '.join(changed)}"] if changed else []
-    return line, notes
+def _with_absolute_paths(
+    command: Sequence[str], folder: Path, selection: Selection
+) -> tuple[list[str], list[str]]:
+    """Returns the command line with paths that are right in the copy, and notes about them: absolute ones for
+    what exists outside of it, relative ones for copied files that were named by an absolute path."""
+    project, copied = selection.project, {*selection.files}
+    left_out = [project / one["path"] for one in selection.left_out if one["path"] not in selection.links]
+    line, outside, inside = list[str](), list[str](), list[str]()
+    for number, word in enumerate(command):
+        option, equals, value = word.rpartition("=") if word.startswith("-") else ("", "", word)
+        new = value
+        if value and not value.startswith("-") and os.path.exists(folder / value):  # noqa: PTH110  - never raises
+            path = (folder / value).resolve()
+            is_inside = path.is_relative_to(project)
+            if value.startswith("/"):
+                if is_inside and path.relative_to(project).as_posix() in copied:
+                    new = ("./" if number == 0 else "") + os.path.relpath(path, folder)
+                    inside.append(value)
+            elif (".." in Path(value).parts and not is_inside) or (
+                path.is_file() and any(path.is_relative_to(one) for one in left_out)
+            ):
+                new = str(path)
+                outside.append(value)
+        line.append(f"{option}{equals}{new}")
+    notes = [f"outside of the copy, given by the whole path: {', '.join(outside)}"] if outside else []
+    return line, [*notes, *([f"in the copy: {', '.join(inside)}"] if inside else [])]
 
 
 def _fetch(source: str, folder: Path, made: Path) -> tuple[Path, dict[str, Any] | None]:
@@ -206,7 +233,7 @@ def _fetch(source: str, folder: Path, made: Path) -> tuple[Path, dict[str, Any] 
     if source.startswith(GIT_PREFIX):
         code = _clone(source.removeprefix(GIT_PREFIX), folder, made / "code")
         return code, environment.git_state(code)
-    path = folder / Path(source).expanduser()
+    path = folder / os.path.expanduser(source)  # noqa: PTH111  - leaves an unknown ~user as it is
     if not archive.is_archive(path):
         fix = f"name a folder, an archive ({', '.join(archive.SUFFIXES)}), or git+URL@commit"
         problem = "is no archive by its name" if path.exists() else "there is no such source"
@@ -219,10 +246,6 @@ def _fetch(source: str, folder: Path, made: Path) -> tuple[Path, dict[str, Any] 
 def _clone(text: str, folder: Path, made: Path) -> Path:
     match = _COMMIT.fullmatch(text)
     url, commit = (match["url"], match["commit"]) if match else (text, None)
-    if commit is None and "@" in text and "://" not in text:  # git@host:path
-        url = text
-    elif commit is not None and not url.rpartition("/")[2] and "://" in url:  # https://user@host/…
-        url, commit = text, None
     where = f"{GIT_PREFIX}{text}"
     _git(["clone", "--quiet", "--recurse-submodules", "--", url, str(made)], folder, where)
     if commit is not None:
