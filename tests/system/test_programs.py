@@ -153,6 +153,17 @@ def test_a_script_with_checkpoints_of_its_own_is_killed_and_resumed(code: Path) 
     roost(code, "verify", "runs/cut")
 
 
+def test_a_script_that_fails_is_restarted(code: Path) -> None:
+    text = (
+        "import os, sys\nprint('loss', 1 + len(sys.argv))\nif len(sys.argv) > 1: sys.exit(0)\n"
+        "open(os.environ['ROOST_CHECKPOINT_DIR'] + '/a.pt', 'w').write('x')\nraise ValueError('once')"
+    )
+    asked = ("--restart", "2", "--resume-with", "{checkpoint}")
+    package, output = run_script(code, text, *asked)
+    assert len(package.sessions()) == 2 and "restart 1 of 2" in output
+    assert series(package, "loss")[1] == [2.0, 3.0]
+
+
 def test_a_script_that_only_prints(code: Path) -> None:
     package, output = run_script(code, BARS, "--metric", r"speed=(\d+) img/s", "--metric", "never=x(y)z")
     assert series(package, "accuracy")[1] == [0.0, 0.5] and series(package, "speed")[1] == [12.0, 12.0]

@@ -108,6 +108,10 @@ def test_the_rule(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch, m
     messages.check(refused.value)
     with pytest.raises(Refused, match="root folder"):
         opened(Path("/"), ["true"])
+    git(home, "init", "--quiet")  # of dotfiles
+    (home / "code").mkdir()
+    (home / "code" / "main.py").touch()
+    assert opened(home / "code").project == home / "code"
     large = tmp_path / "large"
     large.mkdir()
     (large / "main.py").touch()

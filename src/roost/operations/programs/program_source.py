@@ -157,6 +157,8 @@ def _require_script(command: Sequence[str], folder: Path) -> None:
 def _work_tree(folder: Path) -> Path | None:
     """Returns the git work tree of a folder of which git knows files; None if there is none."""
     found = _git_output(folder, "rev-parse", "--show-toplevel")
+    if found and _what_all_is(Path(found)):  # a repository of dotfiles
+        return None
     known = found and _git_output(folder, "ls-files", "--cached", "--others", "--exclude-standard", ".")
     return Path(found) if found and known else None
 
@@ -166,23 +168,27 @@ def _git_output(folder: Path, *arguments: str) -> str:
         found = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, check=False)
     except OSError:  # no git
         return ""
-    return os.fsdecode(found.stdout).strip() if found.returncode == 0 else ""
+    return os.fsdecode(found.stdout).removesuffix("\n") if found.returncode == 0 else ""
 
 
 def _require_copyable(project: Path) -> None:
     """Refuses folders of which a copy would hold everything that a person has."""
+    if what := _what_all_is(project):
+        raise Refused(
+            f"the folder of a program is copied into its package, and this is {what}",
+            where=project,
+            fix=f"change to the folder of the program; or {IN_PLACE}",
+        )
+
+
+def _what_all_is(project: Path) -> str:
+    """Returns what a folder is in which a person has everything; empty if it is none."""
     try:
         home = Path.home().resolve()
     except RuntimeError:
         home = None
     place = project.resolve()
-    if place == home or str(place) == place.anchor:
-        what = "is your home folder" if place == home else "is the root folder"
-        raise Refused(
-            f"the folder of a program is copied into its package, and this {what}",
-            where=project,
-            fix=f"change to the folder of the program; or {IN_PLACE}",
-        )
+    return "your home folder" if place == home else "the root folder" if str(place) == place.anchor else ""
 
 
 def _selected(project: Path, exclude: Sequence[Path], *, everything: bool = False) -> Selection:

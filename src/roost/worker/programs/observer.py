@@ -2,7 +2,7 @@
 
 ``python -P -m roost.worker.programs.observer PACKAGE SESSION BYTE`` reads, twice a second, what was added to
 the output, to event files, CSV files and the file of reported calls, until its stdin is closed; then once
-more. It is a process of its own because an expression of the user may take for ever, and the program must not
+more. It is a process of its own because an expression of the user may take long, and the program must not
 notice.
 """
 
@@ -90,6 +90,8 @@ class Observer:
         while not select.select([0], [], [], _SECONDS)[0]:
             self.read_all()
         self.read_all(is_end=True)
+        for name in self._lines.too_slow:
+            print(f"--metric {name} took more than a second for one line, and was used no more", flush=True)
         for name in sorted(self._lines.unmatched):
             print(f"--metric {name} matched no line of the output", flush=True)
         self._rows.close()

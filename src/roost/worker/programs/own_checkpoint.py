@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import struct
 import zipfile
@@ -52,11 +53,13 @@ def newest(
 def _is_copy(path: Path, package: Path, copied: Mapping[str, Any]) -> bool:
     one = path / _FOLDER_MARK if path.is_dir() else path
     entry = copied.get(os.path.relpath(one, package))
-    if entry is None:
+    try:
+        if entry is None or one.stat().st_size != entry.get("size"):
+            return False
+        with one.open("rb") as file:
+            return bool(hashlib.file_digest(file, "sha256").hexdigest() == entry["sha256"])
+    except OSError:
         return False
-    from roost.package import snapshot
-
-    return snapshot.is_unchanged(one, entry)
 
 
 def _candidates(root: Path) -> Iterator[Path]:
