@@ -183,6 +183,19 @@ def test_a_script_that_writes_event_files_and_tables(code: Path) -> None:
     assert series(package, "from_table")[1][-1] == 38.0
 
 
+def test_what_a_script_writes_through_a_link_is_named(code: Path) -> None:
+    (code / "data").mkdir()
+    (code / "data" / "old").touch()
+    (code / ".gitignore").write_text("data\nmore\n")
+    (code / "more").write_text("")
+    for command in (["init", "--quiet"], ["add", ".gitignore"]):
+        subprocess.run(["git", "-C", str(code), *command], check=True)
+    os.utime(code / "more", (0, 0))
+    os.utime(code / "data" / "old", (0, 0))
+    package, output = run_script(code, "open('data/new', 'w').close(); open('more').close(); print('loss 1')")
+    assert "through links of the copy: data;" in output and (package.path / "data" / "new").exists()
+
+
 def test_a_script_that_calls_wandb(code: Path) -> None:
     package, _ = run_script(code, WANDB)
     steps, values = series(package, "loss")

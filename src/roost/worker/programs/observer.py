@@ -96,6 +96,26 @@ class Observer:
             print(f"--metric {name} matched no line of the output", flush=True)
         self._rows.close()
         self._calls.unlink(missing_ok=True)
+        if shared := sorted(filter(self._is_written, self._package.manifest.get("links", ()))):
+            print(
+                f"written to outside of the package, through links of the copy: {', '.join(shared)}; "
+                "other runs write to the same files",
+                flush=True,
+            )
+
+    def _is_written(self, name: str) -> bool:
+        """Whether something behind a link of the copy is new since the session began, as far as it is looked
+        at."""
+        path, seen = self._package.path / name, 0
+        if path.is_file():
+            return not self._is_before(path)
+        for folder, names, files in os.walk(path):
+            seen += len(names) + len(files)
+            if seen > _MAX_ENTRIES:
+                return False
+            if not all(self._is_before(Path(folder, one)) for one in files):
+                return True
+        return False
 
     def read_all(self, *, is_end: bool = False) -> None:
         """Reads everything that is new, the best sources first, as they become the clock of the rows."""
@@ -198,11 +218,13 @@ class Observer:
                     yield path
 
     def _is_old(self, path: Path) -> bool:
+        return self._is_before(path) or os.path.relpath(path, self._package.path) in self._copied
+
+    def _is_before(self, path: Path) -> bool:
         try:
-            is_before = path.stat().st_mtime < self._began - 1.0
+            return path.stat().st_mtime < self._began - 1.0
         except OSError:
             return True
-        return is_before or os.path.relpath(path, self._package.path) in self._copied
 
 
 def main(arguments: list[str]) -> None:
