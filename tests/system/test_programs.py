@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -236,6 +237,20 @@ def test_a_script_that_deletes_its_own_package(code: Path) -> None:
     output, _ = process.communicate(timeout=100)
     assert process.returncode == 3 and "was deleted while its session ran" in output, output
     assert "Traceback" not in output
+
+
+def test_a_script_that_writes_over_files_of_its_package(code: Path) -> None:
+    text = (
+        "import os\nfor name in ('args.json', 'manifest.json', 'request.json'): open(name, 'w').write('[]')\n"
+        "for name in ('records', 'media', 'sessions', 'system'): os.makedirs(name, exist_ok=True)\n"
+        "os.unlink('provenance.json'); print('loss 1')"
+    )
+    package, output = run_script(code, text)
+    assert "manifest.json of its package: its own is now program.manifest.json" in output
+    assert (package.path / "program.manifest.json").read_text() == "[]"
+    assert json.loads((package.path / "args.json").read_text()) == {}
+    assert "loss" in roost(code, "show", "runs/it")
+    assert "loss 1" in roost(code, "continue", "runs/it")
 
 
 def test_a_flood_of_output_is_bounded(code: Path) -> None:

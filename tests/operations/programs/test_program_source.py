@@ -136,6 +136,17 @@ def test_an_archive(tmp_path: Path) -> None:
     assert not fetched.exists()
 
 
+def test_fetched_code_with_a_name_of_the_package(tmp_path: Path, messages: Messages) -> None:
+    code = repository(tmp_path / "code")
+    (code / "media").mkdir()
+    (code / "media" / "logo.png").touch()
+    git(code, "add", ".")
+    git(code, "commit", "--quiet", "-m", "two")
+    with pytest.raises(Refused) as refused:
+        opened(tmp_path, source=f"git+file://{code}")
+    messages.check(refused.value)
+
+
 def test_a_commit_of_a_repository(tmp_path: Path) -> None:
     code = repository(tmp_path / "code")
     first = git(code, "rev-parse", "HEAD")

@@ -29,6 +29,7 @@ from roost.package.resume import environment
 from roost.package.snapshot import Selection
 
 IN_PLACE = "add --in-place: it then runs where it was typed, and the package holds no code"
+_FETCHED = "fetch it yourself, without --from, and run the program in its folder with --in-place"
 GIT_PREFIX = "git+"
 _COMMIT = re.compile(r"(?P<url>(?:[\w+.-]+://[^/]*/)?.+?)(?:@(?P<commit>[\w./-]+))?")
 """The @ of ``ssh://git@host/repo`` and of ``git@host:repo`` begins no commit."""
@@ -195,7 +196,8 @@ def _selected(project: Path, exclude: Sequence[Path], *, everything: bool = Fals
     try:
         selection = snapshot.select(project, named=[project] if everything else [], exclude=exclude)
     except ConfigError as error:
-        raise Refused(error.message, where=error.where, fix=f"{error.fix}; or {IN_PLACE}") from None
+        fix = _FETCHED if everything else f"{error.fix}; or {IN_PLACE}"
+        raise Refused(error.message, where=None if everything else error.where, fix=fix) from None
     for name in list(selection.links):
         path = project / name
         if path.is_dir() and path.name.lower() in _OUTPUT_FOLDERS:
