@@ -127,13 +127,13 @@ def _restore(package: Path, files: dict[str, bytes]) -> None:
         try:
             if path.is_file() and (path.read_bytes() == content or _are_settings(path)):
                 continue
+            text = f"has removed {name} of its package, which is put back"
             if os.path.lexists(path):
                 path.replace(kept)
+                text = f"has written over {name} of its package: its own is now {kept.name}"
             durable.write(path, content)
         except OSError as error:
             text = f"has written over {name} of its package, which cannot be put back: {error}"
-        else:
-            text = f"has written over {name} of its package: its own is now {kept.name}"
         if package.is_dir():
             print(f"the program {text}", flush=True)
 
