@@ -6,6 +6,7 @@ import io
 from typing import IO
 
 _MAX_CHARACTERS = 1_000_000
+_LEFT_OUT = "\n… the rest is left out, for a notebook keeps all of it; type the command in a terminal\n"
 
 
 class CellStream(io.TextIOBase):
@@ -30,9 +31,7 @@ class CellStream(io.TextIOBase):
             self._cell.write(text[: self._free])
             self._free -= len(text)
             if self._free <= 0:
-                self._cell.write(
-                    "\n… the rest is left out, the notebook would keep it; see it in a terminal\n"
-                )
+                self._cell.write(_LEFT_OUT)
         return len(text)
 
     def flush(self) -> None:

@@ -22,9 +22,7 @@ from roost.notebook.cell_stream import CellStream
 from roost.notebook.run_view import RunView
 
 _STOPPED = 75
-_TERMINAL_COMMANDS = frozenset(
-    ["client", "top", "simple", "local", "debug", "server", "lease", "tensorboard"]
-)
+_TERMINAL_COMMANDS = frozenset(["client", "top", "simple", "local", "debug", "server", "lease"])
 """Commands that read keys, take the place of this process, or serve until they are interrupted."""
 _SOURCE_FILE = "cell.py"
 _SOURCE_MARK = b"# the cell of a notebook, run by %%roost\n"
@@ -80,11 +78,7 @@ class RoostMagic:
     def _run(self, arguments: list[str]) -> int:
         command = next((one for one in arguments if not one.startswith("-")), "")
         if command in _TERMINAL_COMMANDS:
-            fix = (
-                "type it in a terminal"
-                if command != "tensorboard"
-                else "%tensorboard --logdir, see the guide"
-            )
+            fix = "type it in a terminal"
             raise UsageError("does not run in a notebook", setting=command, fix=fix)
         sys.argv = ["roost", *arguments]  # recorded as the command of a session
         code = command_line.run_command(arguments)
@@ -125,7 +119,7 @@ class RoostMagic:
             found = Surface(
                 program="%roost",
                 interrupt="interrupting the cell",
-                closing="the kernel ends, to be watched by %roost attach",
+                closing="the kernel ends (%roost attach shows it)",
                 attached="interrupting the cell detaches it",
                 new_screen=lambda running: RunView(running, display.replace),
                 show_picture=display.show_picture,
