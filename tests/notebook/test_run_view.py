@@ -69,21 +69,17 @@ def test_what_is_shown_of_a_run(made: PackageFolder) -> None:
     board = ProgressFile(made.progress)
     rows = RecordsWriter(made.path / "records" / "1.jsonl", session=1, start_step=0)
     for step in (100, 200):
+        clock.now += 4
         publish(board, step, 400)
         rows.row(step, 0, {"train/loss": 1 / step, "perf/host_mb": 400.0})
         view.write(b"\x1b[31mstep\x1b[0m %d\nbar 1\rbar 2" % step)
-        view.tick()
-        clock.now += 4
     view.tick()
     shown = cell.text
     assert "step 200/400" in shown and f"{'█' * 15}{'░' * 15} 50%" in shown and "250 samples/s" in shown
     assert "ETA 8.0s" in shown and "train/loss 0.005" in shown and "perf/" not in shown
-    assert (
-        shown.endswith("step 100\nbar 2step 200\nbar 2") and 'alt="curves: loss"' in cell.shown["text/html"]
-    )
-    assert (
-        cell.shown["text/plain"].startswith("runs/one, session 1: epoch 1/1") or "one, session 1: " in shown
-    )
+    assert shown.endswith("step 100\nbar 2step 200\nbar 2")
+    assert 'alt="curves: loss"' in cell.shown["text/html"]
+    assert "one, session 1: epoch 1/1" in cell.shown["text/plain"]
     view.print_status("saving")
     assert "saving" in cell.text, "at once"
     publish(board, 400, 400, "ended")
@@ -95,25 +91,24 @@ def test_what_is_shown_of_a_run(made: PackageFolder) -> None:
 
 
 def test_twelve_hours_stay_small(made: PackageFolder) -> None:
-    """All updates together are what a page keeps that appends them; a notebook keeps the last one."""
+    """A notebook keeps the last update."""
     cell, clock = Cell(), Clock()
     view = RunView(running_session(made, 1), cell, clock=clock)
     board, total = ProgressFile(made.progress), 12 * 60 * 60
     rows = RecordsWriter(made.path / "records" / "1.jsonl", session=1, start_step=0)
     names = [f"{split}/{name}" for name in ("loss", "a", "b", "c", "d") for split in ("train", "valid")]
     sizes = []
-    for second in range(0, total + 1, 120):
+    for second in range(0, total + 1, 1200):
         publish(board, second, total)
-        for step in range(max(0, second - 100), second + 1, 20):
+        for step in range(max(0, second - 1000), second + 1, 20):
             rows.row(step, 0, dict.fromkeys(names, 1 / (step + 1) + step % 7 / 100))
             view.write(b"epoch 1  step %d  " % step + b"x" * 300 + b"\n")
         view.tick()
         sizes.append(len(cell.shown["text/html"]))
-        clock.now += 120
+        clock.now += 1200
     view.close()
-    assert max(sizes) < 64_000 and max(sizes) < 1.5 * sizes[len(sizes) // 4], (
-        "the end is no larger than the beginning"
-    )
+    assert max(sizes) < 64_000
+    assert max(sizes) < 1.5 * sizes[len(sizes) // 4], "the view has stopped growing"
 
 
 def test_updates_become_rarer(made: PackageFolder) -> None:
