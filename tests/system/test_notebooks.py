@@ -3,8 +3,6 @@ kernel."""
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,15 +20,9 @@ from tests.waiting import wait_for
 ENDLESS = "max_epochs=1000000 validate_every=200 log_every=20"
 
 
-def running(runs: Path, name: str, *, session: int = 1) -> PackageFolder:
-    """The package, as soon as it trains."""
-
-    def step() -> int:
-        seen = live_progress.read(runs / name / "progress")
-        return seen.step if seen is not None and seen.phase == "training" else 0
-
-    wait_for(lambda: (runs / name / "records" / f"{session}.jsonl").exists() and step() > 50, 60)
-    return PackageFolder.open(runs / name)
+def step_of(made: PackageFolder) -> int:
+    seen = live_progress.read(made.progress)
+    return seen.step if seen is not None else 0
 
 
 @pytest.fixture
@@ -89,42 +81,36 @@ def test_a_run_in_a_cell(config: Path) -> None:
 
 @pytest.mark.timeout(300)
 def test_an_interrupted_cell_and_a_dead_kernel(config: Path) -> None:
-    runs = config.parent / "runs"
     with notebook(config.parent) as book:
         book.run("%load_ext roost")
         # interrupted: saved and stopped; run again: continued
         source = f"%roost run config.yaml {ENDLESS} --name long"
         for session in (1, 2):
-            thread = book.start(source)
-            made = running(runs, "long", session=session)
+            book.start(source, until=lambda shown: "step 2" in shown and "<img" in shown)
             book.interrupt()
-            thread.join(60)
-            cell = book.nb.cells[-1]
+            cell = book.finish()
             assert errors(cell) == [f"{source}: exit code 75"], text(cell)
             assert "saving at the end of the step" in shown(cell, "text/html")[0]
             assert "stopped at step" in text(cell) and "to continue: %roost continue runs/long" in text(cell)
             assert text(cell).endswith("or run this cell again\n")
+            made = PackageFolder.open(config.parent / "runs" / "long")
             assert [one.state for one in made.sessions()] == ["stopped"] * session
+            assert book.size < 50_000
 
         # the kernel is killed: the run goes on, and another kernel shows it
-        thread = book.start(source)
-        made = running(runs, "long", session=3)
-        assert book.size() < 1_000_000
-        os.kill(book.kernel_pid, signal.SIGKILL)
-        book.client.km.shutdown_kernel(now=True)  # type: ignore[union-attr]
-        thread.join(60)
-    step = live_progress.read(made.progress).step  # type: ignore[union-attr]
-    wait_for(lambda: live_progress.read(made.progress).step > step, 30)  # type: ignore[union-attr]
+        book.start(source, until=lambda shown: "text/html" in shown and " step " in shown)
+        book.kill()
+    step = step_of(made)
+    wait_for(lambda: step_of(made) > step, 60)
     with notebook(config.parent) as book:
         book.run("%load_ext roost")
-        thread = book.start("%roost attach runs/long\n1 / 0")
-        wait_for(lambda: any("step" in one for one in shown(book.nb.cells[-1], "text/html")), 60)
+        book.start("%roost attach runs/long", until=lambda shown: " step " in shown and "<img" in shown)
         book.interrupt()
-        thread.join(60)
-        assert "detached; the run continues" in text(book.nb.cells[-1])
+        cell = book.finish()
+        assert "detached; the run continues" in text(cell) and not errors(cell)
         assert made.sessions()[-1].state == "running"
         book.run("%roost stop runs/long")
-        assert made.sessions()[-1].state == "stopped"
+        assert [one.state for one in made.sessions()] == ["stopped"] * 3
 
 
 LOOP = """
