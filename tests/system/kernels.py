@@ -66,6 +66,11 @@ class Notebook:
         """Presses the button "interrupt"."""
         os.kill(self.kernel_pid, signal.SIGINT)
 
+    def terminate(self) -> None:
+        """Sends SIGTERM to the kernel, and ends the client."""
+        os.kill(self.kernel_pid, signal.SIGTERM)
+        self._process.kill()
+
     def kill(self) -> None:
         """Kills the kernel, and the client."""
         os.kill(self.kernel_pid, signal.SIGKILL)

@@ -97,6 +97,13 @@ def test_an_interrupted_cell_and_a_dead_kernel(config: Path) -> None:
             assert [one.state for one in made.sessions()] == ["stopped"] * session
             assert book.size < 50_000
 
+        # SIGTERM after an interrupt, with which Jupyter ends a kernel, does not end the run without saving
+        book.start(source, until=lambda shown: "text/html" in shown and " step " in shown)
+        book.interrupt()
+        book.terminate()
+        wait_for(lambda: made.sessions()[-1].state == "stopped", 60)
+    with notebook(config.parent) as book:
+        book.run("%load_ext roost")
         # the kernel is killed: the run goes on, and another kernel shows it
         book.start(source, until=lambda shown: "text/html" in shown and " step " in shown)
         book.kill()
@@ -110,7 +117,7 @@ def test_an_interrupted_cell_and_a_dead_kernel(config: Path) -> None:
         assert "detached; the run continues" in text(cell) and not errors(cell)
         assert made.sessions()[-1].state == "running"
         book.run("%roost stop runs/long")
-        assert [one.state for one in made.sessions()] == ["stopped"] * 3
+        assert [one.state for one in made.sessions()] == ["stopped"] * 4
 
 
 LOOP = """

@@ -96,7 +96,7 @@ class _InterruptCounter:
         self.number += 1
 
     def __enter__(self) -> Self:
-        counted = (signal.SIGINT, signal.SIGTERM) if current_thread() is main_thread() else ()
+        counted = surfaces.current().stop_signals if current_thread() is main_thread() else ()
         self._before = {number: signal.signal(number, self._note) for number in counted}
         return self
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -26,6 +27,8 @@ class Surface:
     closing: str = "this terminal closes"
     """The end of this program that leaves a run alone."""
     attached: str = "Ctrl-C asks whether to detach or to stop it"
+    stop_signals: tuple[signal.Signals, ...] = (signal.SIGINT, signal.SIGTERM)
+    """The signals that stop what is followed."""
     new_screen: Callable[[RunningSession], Screen] | None = None
     """Makes the screen of a run that is followed; None: a progress bar or plain lines."""
     show_picture: Callable[[Path], None] | None = None

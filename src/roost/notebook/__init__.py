@@ -2,6 +2,6 @@
 
 magic: ``%load_ext roost``; runs a command of the command line in the kernel
 cell_stream: what a command prints, in the cell
-run_view: the screen of a followed run: position, metrics, curves, output
+cell_screen: the screen of a followed run: position, metrics, curves, output
 curve_chart: the curves as a small SVG
 """

@@ -6,6 +6,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import shlex
+import signal
 import sys
 import uuid
 from collections.abc import Iterator, Mapping
@@ -18,8 +19,8 @@ from roost.cli import __main__ as command_line
 from roost.cli import surface
 from roost.cli.surface import Surface
 from roost.display import terminal
+from roost.notebook.cell_screen import CellScreen
 from roost.notebook.cell_stream import CellStream
-from roost.notebook.run_view import RunView
 
 _STOPPED = 75
 _TERMINAL_COMMANDS = frozenset(["client", "top", "simple", "local", "debug", "server", "lease"])
@@ -119,9 +120,12 @@ class RoostMagic:
             found = Surface(
                 program="%roost",
                 interrupt="interrupting the cell",
-                closing="the kernel ends (%roost attach shows it)",
+                closing="the kernel dies (%roost attach shows it)",
                 attached="interrupting the cell detaches it",
-                new_screen=lambda running: RunView(running, display.replace),
+                # Jupyter ends a busy kernel by an interrupt, then by SIGTERM. That one would be the second
+                # signal, which ends a run without saving.
+                stop_signals=(signal.SIGINT,),
+                new_screen=lambda running: CellScreen(running, display.replace),
                 show_picture=display.show_picture,
             )
             streams = contextlib.redirect_stdout(cell), contextlib.redirect_stderr(cell)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from roost.notebook import run_view
-from roost.notebook.run_view import RunView
+from roost.notebook import cell_screen
+from roost.notebook.cell_screen import CellScreen
 from roost.operations.sessions.running_session import running_session
 from roost.package.live_progress import PHASES, ProgressFile
 from roost.package.package import PackageFolder
@@ -63,7 +63,7 @@ def publish(board: ProgressFile, step: int, total: int, phase: str = "training")
 
 def test_what_is_shown_of_a_run(made: PackageFolder) -> None:
     cell, clock = Cell(), Clock()
-    view = RunView(running_session(made, 1), cell, clock=clock)
+    view = CellScreen(running_session(made, 1), cell, clock=clock)
     view.tick()
     assert "one, session 1" in cell.text and "starting  0 s" in cell.text
     board = ProgressFile(made.progress)
@@ -93,7 +93,7 @@ def test_what_is_shown_of_a_run(made: PackageFolder) -> None:
 def test_twelve_hours_stay_small(made: PackageFolder) -> None:
     """A notebook keeps the last update."""
     cell, clock = Cell(), Clock()
-    view = RunView(running_session(made, 1), cell, clock=clock)
+    view = CellScreen(running_session(made, 1), cell, clock=clock)
     board, total = ProgressFile(made.progress), 12 * 60 * 60
     rows = RecordsWriter(made.path / "records" / "1.jsonl", session=1, start_step=0)
     names = [f"{split}/{name}" for name in ("loss", "a", "b", "c", "d") for split in ("train", "valid")]
@@ -113,7 +113,7 @@ def test_twelve_hours_stay_small(made: PackageFolder) -> None:
 
 def test_updates_become_rarer(made: PackageFolder) -> None:
     cell, clock = Cell(), Clock()
-    view = RunView(running_session(made, 1), cell, clock=clock)
+    view = CellScreen(running_session(made, 1), cell, clock=clock)
     counts = []
     for _ in range(3):
         before = cell.updates
@@ -126,7 +126,7 @@ def test_updates_become_rarer(made: PackageFolder) -> None:
 
 def test_endless_output_is_read_at_its_end(made: PackageFolder) -> None:
     cell, clock = Cell(), Clock()
-    view = RunView(running_session(made, 1), cell, clock=clock)
+    view = CellScreen(running_session(made, 1), cell, clock=clock)
     for _ in range(20):
         view.write(b"no line end " * 100_000)
         clock.now += 1
@@ -140,7 +140,7 @@ def test_hostile_output_and_names_are_text(tmp_path: Path) -> None:
     made = package(tmp_path / "runs", name="<b>x", state="new")
     session(made, "running", started=time.time())
     cell, clock = Cell(), Clock()
-    view = RunView(running_session(made, 1), cell, clock=clock)
+    view = CellScreen(running_session(made, 1), cell, clock=clock)
     rows = RecordsWriter(made.path / "records" / "1.jsonl", session=1, start_step=0)
     rows.row(1, 0, {"<script>": 1.0, "\x1b[2J": 2.0})
     publish(ProgressFile(made.progress), 1, 2)
@@ -160,6 +160,6 @@ def test_curves_that_cannot_be_drawn_leave_the_rest(
     rows.row(1, 0, {f"m{number}": 1.0 for number in range(500)})
     publish(ProgressFile(made.progress), 1, 2)
     cell = Cell()
-    RunView(running_session(made, 1), cell).tick()
+    CellScreen(running_session(made, 1), cell).tick()
     assert "step 1/2" in cell.text and "… 476 more" in cell.text and "<img" not in cell.shown["text/html"]
-    assert run_view._MAX_METRICS == 24
+    assert cell_screen._MAX_METRICS == 24

@@ -34,10 +34,10 @@ _MAX_METRICS, _LINE_CHARACTERS = 24, 100
 _MAX_PIECE_BYTES = 1 << 16
 """Of a larger piece of output only the end is looked at."""
 _BAR_CHARACTERS = 30
-_QUIET = "color: #888"
+_TEXT, _QUIET = "margin: 0.3em 0; font-size: 0.9em; white-space: pre-wrap; ", "color: #888"
 
 
-class RunView:
+class CellScreen:
     """Shows the position of a run, its newest metrics, curves, and the last lines of its output.
 
     Args:
@@ -182,5 +182,4 @@ def _wrap(parts: Iterable[str]) -> list[str]:
 
 
 def _pre(text: str, style: str = "") -> str:
-    attribute = f' style="{style}"' if style else ""
-    return f"<pre{attribute}>{html.escape(text)}</pre>" if text.strip() else ""
+    return f'<pre style="{_TEXT}{style}">{html.escape(text)}</pre>' if text.strip() else ""
