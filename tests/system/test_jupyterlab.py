@@ -32,7 +32,13 @@ CELLS = ["%load_ext roost", "%roost run config.yaml max_epochs=2000 log_every=2/
 def lab(folder: Path) -> Iterator[str]:
     """JupyterLab in a folder, without the user's settings; gives its address."""
     port = free_port()
-    options = ["--no-browser", "--allow-root", f"--port={port}", "--IdentityProvider.token=", "--core-mode"]
+    options = [
+        "--no-browser",
+        "--allow-root",
+        f"--port={port}",
+        "--IdentityProvider.token=",
+        "--expose-app-in-browser",
+    ]
     home = {f"JUPYTER_{name}_DIR": str(folder.parent / name) for name in ("CONFIG", "DATA", "RUNTIME")}
     command = [sys.executable, "-m", "jupyterlab", *options]
     log = folder.parent / "lab.log"
@@ -68,9 +74,9 @@ def test_a_run_is_shown_interrupted_and_continued(
     book.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3"}  # no dialog asks for it
     nbformat.write(book, folder / "train.ipynb")
 
-    def run_cell(number: int) -> None:
-        page.locator(".jp-CodeCell .jp-InputArea-editor").nth(number).click()
-        page.keyboard.press("Control+Enter")
+    def execute(command: str) -> None:
+        """Carries out a command of JupyterLab's, as its buttons, menus and keys do, without its result."""
+        page.evaluate("command => { window.jupyterapp.commands.execute(command) }", command)
 
     def step() -> int:
         found = re.search(r"step ([\d,]+)/", page.locator(".jp-OutputArea").nth(1).inner_text())
@@ -79,29 +85,26 @@ def test_a_run_is_shown_interrupted_and_continued(
     with lab(folder) as address:
         page.goto(f"{address}/lab/tree/train.ipynb?reset")
         page.locator('.jp-Notebook-ExecutionIndicator[data-status="idle"]').wait_for(timeout=60_000)
-        run_cell(0)
+        execute("notebook:run-cell-and-select-next")
         page.get_by_text("[1]:").wait_for(timeout=60_000)
-        run_cell(1)
+        execute("notebook:run-cell")
         page.locator('img[alt^="curves"]').wait_for(timeout=180_000)
         first = step()
         wait_for(lambda: step() > max(first, 600), 60)
         if request.config.getoption("--update-screens"):
             page.get_by_role("button", name="No", exact=True).click()  # news
-            page.keyboard.press("Escape")
-            page.keyboard.press("Control+b")  # without the list of files
+            execute("application:toggle-left-area")
             page.screenshot(path=str(PICTURE))
-        page.keyboard.press("Escape")
-        page.keyboard.press("i")
-        page.keyboard.press("i")
+        execute("notebook:interrupt-kernel")
         page.get_by_text("or run this cell again").wait_for(timeout=60_000)
         made = PackageFolder.open(folder / "runs" / "digits")
         assert [one.state for one in made.sessions()] == ["stopped"]
         stopped = step()
 
-        run_cell(1)
+        execute("notebook:run-cell")
         wait_for(lambda: step() > stopped, 180)
         assert page.locator('img[alt^="curves"]').count() == 1
-        page.keyboard.press("Control+s")
+        execute("docmanager:save")
         wait_for(lambda: "alt=" in (folder / "train.ipynb").read_text(), 30)
         assert (folder / "train.ipynb").stat().st_size < 60_000
         assert made.sessions()[-1].state == "running"
