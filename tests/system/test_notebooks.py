@@ -120,6 +120,25 @@ def test_an_interrupted_cell_and_a_dead_kernel(config: Path) -> None:
         assert [one.state for one in made.sessions()] == ["stopped"] * 4
 
 
+def test_a_cell_as_a_program(tmp_path: Path) -> None:
+    pytest.importorskip("roost.operations.programs")
+    (tmp_path / "p").mkdir()
+    source = (
+        "%%roost --name one\nfor step in range(3):\n    print(f'step {step} loss {1 / (step + 1):.3f}')\n"
+    )
+    with notebook(tmp_path / "p") as book:
+        book.run("%load_ext roost")
+        cell = book.run(source)
+        assert "step 2 loss 0.333" in shown(cell, "text/html")[0] and "package: runs/one" in text(cell)
+        assert "has ended with success" in text(book.run(source))
+        cell = book.fail("%%roost\n\n1 / 0")
+        assert 'cell.py", line 3' in shown(cell, "text/html")[0].replace("&quot;", '"'), "as in the cell"
+        assert errors(cell) == ["%%roost: exit code 1"]
+        (tmp_path / "p" / "cell.py").write_text("mine")
+        assert "rename the file" in text(book.fail(source))
+    assert (tmp_path / "p" / "cell.py").read_text() == "mine"
+
+
 LOOP = """
 run = roost.init({"seed": 1}, name="one")
 model = torch.nn.Linear(1, 1)

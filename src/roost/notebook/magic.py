@@ -74,7 +74,8 @@ class RoostMagic:
                 terminal.print_error(str(error))
                 code = error.exit_code
         if code:
-            raise CommandFailed(f"%roost {line.strip()}: exit code {code}")
+            typed = f"{'%' if cell is None else '%%'}roost {line}".strip()
+            raise CommandFailed(f"{typed}: exit code {code}")
 
     def _run(self, arguments: list[str]) -> int:
         command = next((one for one in arguments if not one.startswith("-")), "")
@@ -102,7 +103,7 @@ class RoostMagic:
             )
         durable.write(path, _SOURCE_MARK + source.encode())
         try:
-            return self._run(["run", *options, "--", "python", path.name])
+            return self._run(["run", *options, "--", sys.executable, path.name])
         finally:
             durable.discard(path)
 
