@@ -121,7 +121,7 @@ def _follow(started: StartedEvaluation, *, detach: bool, as_json: bool) -> int:
     code = live_run.watch(
         started.running,
         live_run.stop_evaluation,
-        "session {}: Ctrl-C stops it, and the same command goes on; it runs on if this terminal closes",
+        "session {}: {interrupt} stops it, and the same command goes on; it runs on if {closing}",
         started.notes,
         to_stderr=as_json,
     )

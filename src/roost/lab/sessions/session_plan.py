@@ -25,6 +25,8 @@ from roost.supervisor.session_spec import SessionSpec
 if TYPE_CHECKING:
     from roost.devices.lease import Leases
 
+_DRAWING_VARIABLE = "MPLBACKEND"
+"""The kernels of notebooks set it."""
 _OF_A_RANK = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", RENDEZVOUS_VARIABLE)
 """Variables of a caller that is itself one of several ranks."""
 
@@ -60,8 +62,11 @@ class SessionPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 def callers_environment() -> dict[str, str]:
     """Returns the environment of the caller without the variables of a rank and without a deadline: the new
-    process is no rank of the caller's session, and has a deadline of its own."""
-    left_out = (*_OF_A_RANK, DEADLINE_VARIABLE)
+    process is no rank of the caller's session, and has a deadline of its own. Nor does matplotlib draw into
+    the cell of a notebook there."""
+    left_out = {*_OF_A_RANK, DEADLINE_VARIABLE}
+    if os.environ.get(_DRAWING_VARIABLE, "").startswith("module://matplotlib_inline"):
+        left_out.add(_DRAWING_VARIABLE)
     return {name: value for name, value in os.environ.items() if name not in left_out}
 
 

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _OBJECTS, _LOADERS, _RNG, _STEP = "objects", "loaders", "rng", "step"
 """The keys of a saved state."""
 _MAX_DIFFERENCES = 5
+_open_runs: dict[Path, ScriptRun] = {}
+"""The runs of this process that have not ended, by their package."""
 
 
 def init(
@@ -52,7 +54,8 @@ def init(
     run.finish()
     ```
 
-    The same call with the same ``name`` continues the package. A setting ``seed``, a whole number, seeds the
+    The same call with the same ``name`` continues the package; in a notebook, where the cell is run again, it
+    ends the run before. A setting ``seed``, a whole number, seeds the
     global generators of torch, NumPy and Python. Of several ranks only one may call this.
 
     Args:
@@ -98,6 +101,8 @@ def _existing(path: Path, values: Mapping[str, Any]) -> Package:
     """Returns the package at ``path``, if it is one of a loop with these settings."""
     from roost.operations.reading import package_schema  # with the queue
 
+    if _is_interactive() and (earlier := _open_runs.get(path.absolute())) is not None:
+        earlier.end_unfinished()  # the cell with `init` is run again
     fix = "choose another name"
     try:
         package = Package.open(path)
@@ -154,6 +159,7 @@ class ScriptRun:
         if self._seed is not None:
             seeding.seed_all(self._seed)
         atexit.register(self._end_with_program)
+        _open_runs[package.path.absolute()] = self
 
     def __repr__(self) -> str:
         return f"ScriptRun({str(self.package.path)!r}, step {self.step})"
@@ -302,6 +308,15 @@ class ScriptRun:
         """
         self._end(None, is_done=True)
 
+    def end_unfinished(self) -> None:
+        """Ends the session of a run that is not done: it has stopped, and the same `init` continues it. More
+        calls do nothing.
+
+        Raises:
+            OSError: The end could not be recorded.
+        """
+        self._end(None, is_done=False)
+
     def __enter__(self) -> Self:
         return self
 
@@ -311,14 +326,16 @@ class ScriptRun:
         self._end(error, is_done=True)
 
     def _end_with_program(self) -> None:
-        # The interpreter stores here the error by which the program ends.
-        error = getattr(sys, "last_value", None)
+        # The interpreter stores here the error by which the program ends; at a prompt and in a notebook,
+        # where no error ends it, that of any earlier input.
+        error = None if _is_interactive() else getattr(sys, "last_value", None)
         self._end(error if isinstance(error, BaseException) else None, is_done=False)
 
     def _end(self, error: BaseException | None, *, is_done: bool) -> None:
         if not self._is_open:
             return
         self._is_open = False
+        _open_runs.pop(self.path.absolute(), None)
         atexit.unregister(self._end_with_program)
         for loader in self._loaders:
             loader.close()
@@ -355,6 +372,11 @@ class ScriptRun:
                 fix=f"give a step from {self.step} on",
             )
         return step
+
+
+def _is_interactive() -> bool:
+    """Whether a person types at a prompt or in a notebook: Python, IPython and its kernels set this name."""
+    return hasattr(sys, "ps1")
 
 
 def _require_methods(objects: Mapping[str, Any], method: str) -> None:
