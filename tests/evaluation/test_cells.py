@@ -225,6 +225,21 @@ def test_a_metric_of_worst_cases_that_does_not_exist(
     messages.check(caught.value)
 
 
+def test_wrong_worst_cases_are_named_by_the_setting_that_has_them(
+    digits: PackageFolder, tmp_path: Path
+) -> None:
+    """A Runner that a converter has written reads them from a section of its own."""
+    code = RUNNER.replace("worst_cases = ", "own = ").replace(
+        "def build(self):", 'def build(self):\n        self.worst_cases = self.args["speechain"]["worst_cases"]'
+    )
+    package = changed(digits, tmp_path, runner=code)
+    for cases in ("[[los, max, 7]]", "[[loss, max]]"):
+        asked = {"datasets": ["clean"], "overrides": [f"+speechain.worst_cases={cases}"]}
+        with pytest.raises(ConfigError) as caught:
+            run_session(package, requested(package, f"of-{cases}", **asked))
+        assert caught.value.setting == "speechain.worst_cases"
+
+
 @pytest.mark.parametrize(
     ("line", "error"),
     [
@@ -633,6 +648,10 @@ def test_a_project_of_a_config_alone(tmp_path: Path) -> None:
     assert rows.row(7)["group/half"] == "second" and rows.row(7)["group/file"] == "d"
     assert rows.row(0)["text"] != evaluations.read_rows(shifted.path).row(0)["text"]
     assert plain.summary is not None and len(plain.summary["worst"][0]["cases"]) == 2
+    wrong = requested(package, "wrong", overrides=["runner.worst_cases=[[hot, min, 2]]"])
+    with pytest.raises(ConfigError) as wrong_cases:
+        run_session(package, wrong)
+    assert wrong_cases.value.setting == "runner.worst_cases"
     (tmp_path / "w.yaml").write_text("grid: {shfit: [0, 1]}")
     with pytest.raises(ContractError) as caught:
         run_session(package, requested(package, "typo", variants=tmp_path / "w.yaml"))

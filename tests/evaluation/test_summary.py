@@ -167,3 +167,4 @@ def test_malformed_cases_are_refused(given: object) -> None:
     with pytest.raises(ConfigError):
         parse_cases(given)
     assert parse_cases([["wer", "max", 3]]) == [Case("wer", "max", 3)]
+    assert parse_cases([["wer", "max", 3]], setting="a.b")[0].setting == "a.b"

@@ -3,6 +3,8 @@ them."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,8 @@ from roost.evaluation.reports import report_files
 from roost.evaluation.summary import Case
 from roost.package.results import evaluations
 
+_CASES = "worst_cases"
+
 
 def worst_cases(runner: Any) -> list[Case] | None:
     """Returns the cases that a Runner wants to be listed; None if it names none.
@@ -21,8 +25,18 @@ def worst_cases(runner: Any) -> list[Case] | None:
     Raises:
         ConfigError: They are no list of metric, end and number.
     """
-    given = getattr(runner, "worst_cases", None)
-    return summary.parse_cases(given, setting="Runner.worst_cases") if given else None
+    given = getattr(runner, _CASES, None)
+    return summary.parse_cases(given, setting=_setting_of(given, runner.args)) if given else None
+
+
+def _setting_of(given: object, settings: Mapping[str, Any]) -> str:
+    """Returns the setting with these cases, such as ``runner.worst_cases``, from which the Runner has read
+    them; without one its attribute."""
+    shown = json.dumps(given, default=str)  # a tuple and a list are the same
+    for name, section in settings.items():
+        if isinstance(section, Mapping) and json.dumps(section.get(_CASES), default=str) == shown:
+            return f"{name}.{_CASES}"
+    return f"Runner.{_CASES}"
 
 
 def finish_cell(folder: Path, evaluated: EvaluatedSet, runner: Any) -> bool:
@@ -37,7 +51,7 @@ def finish_cell(folder: Path, evaluated: EvaluatedSet, runner: Any) -> bool:
 
     Raises:
         RoostError: An id is missing or occurs twice.
-        ConfigError: A metric of `Runner.worst_cases` does not exist.
+        ConfigError: A metric of the worst cases does not exist.
         OSError: The rows could not be written; the parts remain.
     """
     with cells.locked_folder(folder):

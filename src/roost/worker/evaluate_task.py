@@ -269,11 +269,10 @@ class _Evaluation:
             self._note_finished(found, one)
 
     def _check_values(self, values: SampleValues) -> None:
-        """Checks that the metrics of `Runner.worst_cases` are among the numbers of the samples."""
+        """Checks that the metrics of the worst cases are among the numbers of the samples."""
         summary.check_cases(
             cell_end.worst_cases(self._runner) or (),
             [name for name, column in values.columns.items() if is_metric(column)],
-            setting="Runner.worst_cases",
         )
 
     def _note_finished(self, found: Grid, one: GridCell) -> None:
