@@ -229,9 +229,8 @@ def test_wrong_worst_cases_are_named_by_the_setting_that_has_them(
     digits: PackageFolder, tmp_path: Path
 ) -> None:
     """A Runner that a converter has written reads them from a section of its own."""
-    code = RUNNER.replace("worst_cases = ", "own = ").replace(
-        "def build(self):", 'def build(self):\n        self.worst_cases = self.args["speechain"]["worst_cases"]'
-    )
+    build, read = "def build(self):", 'self.worst_cases = self.args["speechain"]["worst_cases"]'
+    code = RUNNER.replace("worst_cases = ", "own = ").replace(build, f"{build}\n        {read}")
     package = changed(digits, tmp_path, runner=code)
     for cases in ("[[los, max, 7]]", "[[loss, max]]"):
         asked = {"datasets": ["clean"], "overrides": [f"+speechain.worst_cases={cases}"]}
@@ -487,6 +486,7 @@ def test_what_has_changed_is_not_mixed(
         "self.ids = [1, 1.0, *range(2, len(x))]",
         'self.ids = [float("inf"), *range(1, len(x))]',
         'self.ids = ["\\udc80", *range(1, len(x))]',
+        "self.ids = [0.5, 2**53 + 1, *range(2, len(x))]",
         "self.ids = torch.zeros(len(x), 2)",
         "self.ids = 5",
         "self.ids = list(range(len(x) + 1))",
@@ -563,6 +563,14 @@ def test_a_number_of_a_batch_does_not_replace_its_size(tmp_path: Path, name: str
         assert split_values({name: torch.ones(2)}, ["a", "b"], files).columns
         with pytest.raises(ContractError):
             split_values({name: 0.5}, ["a", "b"], files)
+
+
+def test_a_metric_may_be_an_error(tmp_path: Path) -> None:
+    """The column with the errors of skipped samples has a name that no metric has."""
+    with FileWriter(tmp_path) as files:
+        assert split_values({"error": torch.ones(2)}, ["a", "b"], files).columns
+        with pytest.raises(ContractError):
+            split_values({"skipped/error": torch.ones(2)}, ["a", "b"], files)
 
 
 def test_floats_that_numpy_or_parquet_lacks(tmp_path: Path) -> None:

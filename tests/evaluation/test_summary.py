@@ -132,7 +132,11 @@ def test_values_of_sets_and_batches() -> None:
 
 def test_skipped_samples_are_named() -> None:
     rows = Rows(
-        {"id": column_of(["a", "b"]), "wer": column_of([0.5, None]), "error": column_of([None, "boom"])}
+        {
+            "id": column_of(["a", "b"]),
+            "wer": column_of([0.5, None]),
+            "skipped/error": column_of([None, "boom"]),
+        }
     )
     found = summary.summarize(rows, identity="x")
     assert (found["samples"], found["evaluated"], found["num_skipped"]) == (2, 1, 1)

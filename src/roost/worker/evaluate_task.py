@@ -33,6 +33,7 @@ from roost.package import sessions
 from roost.package.checkpoints.weight_selectors import WeightSelector
 from roost.package.package import PackageFolder, with_overrides
 from roost.package.results import evaluations, row_files
+from roost.package.results.row_columns import ERROR, ID
 from roost.package.session_folder import SessionFolder
 from roost.package.setting_locations import setting_locations
 from roost.project import native_project
@@ -278,7 +279,7 @@ class _Evaluation:
     def _note_finished(self, found: Grid, one: GridCell) -> None:
         """Marks a cell as finished in the grid, with the later ones that are copied from it. The rank that
         comes first prints it."""
-        skipped = len(evaluations.skipped(evaluations.read_rows(self._folder / one.folder, ["id", "error"])))
+        skipped = len(evaluations.skipped(evaluations.read_rows(self._folder / one.folder, [ID, ERROR])))
         finished = [one, *cell_copies.copy_to_twins(self._folder, found, one)]
         before = grid.read_grid(self._folder)
         is_new = before is not None and any(

@@ -13,7 +13,7 @@ part with whole batches, and merged when all batches are there::
         summary.json
 
 A row is ``{"id": ..., "<metric>": number, "<output>": value, "group/<name>": label}``. A sample that was
-skipped has a row, too: ``{"id": ..., "error": text}``.
+skipped has a row, too: ``{"id": ..., "skipped/error": text}``.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ from roost.package.results.row_columns import (
     column_of,
     columns_of_rows,
     concatenate,
+    decode_json,
     join,
     ordered_names,
 )
@@ -395,8 +396,11 @@ def read_batch_values(cell: Path) -> list[dict[str, Any]]:
 def read_inputs(cell: Path) -> dict[str, dict[str, Any]]:
     """Returns the inputs of the worst and the best cases, by the texts of their ids; a value is plain, or
     ``{"file": path below the cell's folder}``."""
-    found = sessions.load_json(cell / INPUTS) or {}
-    return {id_: values for id_, values in found.items() if isinstance(values, dict)}
+    try:
+        found = decode_json((cell / INPUTS).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return {id_: values for id_, values in dict(found).items() if isinstance(values, dict)}
 
 
 class EvaluationCell(NamedTuple):
