@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from roost.operations.reading.verify import verify
 from roost.package.package import PackageFolder
 from roost.package.results import evaluations
 from tests.cli.programs import ROOST, roost
@@ -94,6 +95,8 @@ def test_after_a_training(tmp_path: Path) -> None:
     assert found.is_finished and len(found.cells()) == 4
     package = PackageFolder.open(tmp_path / "runs" / "a")
     assert package.state == "succeeded"
+    verdicts = {one.path: one.verdict for one in verify(package.path) if one.what == "evaluation"}
+    assert set(verdicts.values()) == {"good"} and "evaluations/1/request.json" in verdicts
     shutil.rmtree(found.path)
     said = roost("evaluate", "runs/a", "-CPU", "--datasets", "nope", cwd=tmp_path)
     assert said.returncode == 3 and "there is no such set" in said.stdout + said.stderr

@@ -77,7 +77,7 @@ def parse_cases(given: object, *, setting: str = "worst_cases") -> list[Case]:
                 received=one,
                 fix='give [("wer", "max", 10)]: the ten samples with the largest values are the worst',
             )
-        made.append(Case(*entry, setting))
+        made.append(Case(*entry)._replace(setting=setting))
     return made
 
 

@@ -34,6 +34,7 @@ from roost.package.checkpoints.weight_selectors import WeightSelector
 from roost.package.package import PackageFolder, with_overrides
 from roost.package.results import evaluations, row_files
 from roost.package.results.row_columns import ERROR, ID
+from roost.package.seals.session_seal import FOLDER_SEAL
 from roost.package.session_folder import SessionFolder
 from roost.package.setting_locations import setting_locations
 from roost.project import native_project
@@ -170,6 +171,8 @@ class _Evaluation:
     def run(self) -> None:
         """Computes this rank's share of all cells, and completes the cells whose last batch it computes."""
         variant_arguments.require_arguments(type(self._runner), self._request["variants"])
+        if self._share.rank == 0:
+            evaluations.EvaluationFolder(self._folder).require_whole()
         found = grid.open_grid(self._folder, self._make_grid)
         self._require_unchanged(found)
         self._check_stack(found)
@@ -250,7 +253,7 @@ class _Evaluation:
         arguments = found.variants[one.variant]
         with cells.locked_folder(self._folder):
             cells.prepare_cell(folder, self._cell_file(found, one, evaluated))
-        if not (folder / evaluations.SUMMARY).is_file():
+        if not (folder / FOLDER_SEAL).is_file():
             finished = cells.finished_batches(folder, len(evaluated.sizes))
             progress.begin(one, finished, evaluated)
             CellLoop(

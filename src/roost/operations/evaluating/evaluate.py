@@ -38,6 +38,7 @@ from roost.operations.sessions.session_request import (
 )
 from roost.package.kinds import TaskKind
 from roost.package.results.evaluations import EvaluationFolder
+from roost.package.session_folder import SessionFolder
 from roost.package.session_schema import SessionRequest
 from roost.package.setting_locations import setting_locations
 from roost.supervisor import guard_start
@@ -70,14 +71,14 @@ def evaluate(request: EvaluateRequest) -> StartedEvaluation:
         CheckpointError: There are checkpoints, but roost has written none of them.
         Refused: The evaluation of this name was asked something else, or runs; or the devices are taken.
         DamagedPackage: A file of the package is not as roost writes it.
-        RoostError: Its session did not start.
+        RoostError: Its session did not start; or a file of a finished cell is not as it was written.
         OSError: The package cannot be written.
     """
     checked = check_request(request)
     layout = _layout(checked, request.ranks, request.device)
     session_cards = require_startable(layout.request, checked.settings)
     found = find_folder(checked, request.name)
-    if found is not None and EvaluationFolder(found.path).is_finished:
+    if found is not None and _is_finished(found):
         return StartedEvaluation(found.path, notes=[f"the evaluation {found.path.name} has finished"])
     folder = found or make_folder(checked, request.name)
     started = StartedEvaluation(folder.path, notes=[*checked.notes, *layout.notes])
@@ -125,7 +126,7 @@ def submit_evaluate(request: EvaluateRequest, options: TaskOptions) -> NewTasks:
 
     checked = check_request(request)
     found = find_folder(checked, request.name)
-    if found is not None and EvaluationFolder(found.path).is_finished:
+    if found is not None and _is_finished(found):
         raise Refused(
             "this evaluation has finished, and nothing is left to queue",
             received=found.path.name,
@@ -141,6 +142,19 @@ def submit_evaluate(request: EvaluateRequest, options: TaskOptions) -> NewTasks:
         open_folder=lambda: found or make_folder(checked, request.name),
     )
     return queued.with_notes(checked.notes)
+
+
+def _is_finished(folder: SessionFolder) -> bool:
+    """Whether an evaluation has finished, and its cells are as they were written.
+
+    Raises:
+        RoostError: They are not.
+    """
+    found = EvaluationFolder(folder.path)
+    if found.is_finished:
+        found.require_whole()
+        return True
+    return False
 
 
 def _layout(checked: CheckedRequest, ranks: RankRequest, device: str) -> RankLayout:
