@@ -34,6 +34,8 @@ from roost.package import live_progress, sessions
 from roost.package.package import PackageFolder
 from roost.package.results import evaluations
 from roost.package.session_folder import SessionFolder
+from roost.project.package_context import package_code
+from roost.worker import evaluate_task
 from tests.evaluation.digits import DATASET, RUNNER, digits_package
 from tests.evaluation.evaluating import VARIANTS, evaluate, requested, run_session
 from tests.messages import Messages
@@ -587,6 +589,17 @@ def test_the_progress_is_that_of_the_whole_grid(digits: PackageFolder) -> None:
     record = live_progress.read(folder.progress)
     assert record is not None and record.phase == "ended" and record.fraction == 1.0
     assert (record.step, record.total_steps, record.samples) == (2, 2, 2 * 597)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_each_rank_is_seen_to_work_on(digits: PackageFolder, rank: int) -> None:
+    """Also after a training: a supervisor, which reads the file of the session, would report a stall."""
+    before = (digits.progress.read_bytes(), live_progress.read(digits.progress))
+    folder = requested(digits, "of_a_rank", checkpoints="0")
+    with package_code(digits):
+        evaluate_task.evaluate_after_training(digits, folder.path, device="cpu", rank=rank, world_size=2)
+    assert any(folder.progress.read_bytes()[256 * rank :]), "in the file of an evaluation of its own"
+    assert digits.progress.read_bytes() != before[0] and live_progress.read(digits.progress) == before[1]
 
 
 def test_the_test_at_the_end_of_a_training_has_no_arguments(tmp_path: Path) -> None:

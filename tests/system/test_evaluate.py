@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -17,6 +19,7 @@ from roost.package.package import PackageFolder
 from roost.package.results import evaluations
 from tests.cli.programs import ROOST, roost
 from tests.evaluation.digits import DATASET, RUNNER, digits_package
+from tests.mounting import may_mount
 from tests.waiting import wait_for
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -54,6 +57,33 @@ def test_killed_and_gone_on_with_other_ranks(tmp_path: Path) -> None:
     assert digests(folder) == digests(whole)
     again = roost(*asked, "--name", "cut")
     assert again.returncode == 0 and "has finished" in again.stderr
+
+
+@pytest.mark.skipif(not may_mount(), reason="only root may mount a small disk")
+def test_a_disk_that_fills_in_mid_cell(tmp_path: Path) -> None:
+    """Finished cells are kept, the error says what to type, and with space the files are the same."""
+    package = digits_package(tmp_path)
+    (tmp_path / "v.yaml").write_text(VARIANTS)
+    asked = f"{shlex.join(ROOST)} evaluate copy --variants v.yaml -CPU --checkpoints best --name one"
+    script = f"""
+    mkdir copy whole && mount -t tmpfs -o size=20m tmpfs copy && cp -r {package.path}/. copy
+    {asked} > /dev/null 2>&1; echo "whole: $?"
+    cp -r copy/evaluations/one/. whole && rm -r copy/evaluations/one
+    used=$(df --output=used copy | tail -1); cells=$(du -sk whole | cut -f1)
+    mount -o remount,size=$((used + cells * 2 / 3))k copy
+    {asked}; echo "full: $?"
+    find copy -name summary.json | wc -l
+    mount -o remount,size=20m copy
+    {asked} > /dev/null; echo "space: $?"; cp -r copy/evaluations/one/. {tmp_path / "cut"}
+    """
+    command = ["unshare", "-m", "bash", "-c", script]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    said = result.stdout + result.stderr
+    assert {"whole: 0", "full: 1", "space: 0"} <= set(said.splitlines()), said
+    (error,) = re.findall("error: .*", said)
+    assert "[Errno 28]" in error and error.endswith("then type the same command again"), said
+    assert {"1", "2", "3"} & set(said.splitlines()), "cells were finished before"
+    assert digests(tmp_path / "cut") == digests(tmp_path / "whole")
 
 
 def _num_begun(folder: Path) -> int:

@@ -145,7 +145,7 @@ def test_a_file_of_roosts_own(tmp_path: Path, messages: Messages) -> None:
     (tmp_path / "progress").mkdir()
     failure = explain(caught(lambda: live_progress.reset(tmp_path / "progress")), own=[tmp_path])
     assert failure.reason == "error" and str(tmp_path / "progress") in failure.error
-    assert "`roost continue`" in failure.lines[0]
+    assert failure.lines[0].endswith("then type the same command again")
     messages.check(failure.lines[0])
 
 

@@ -192,13 +192,10 @@ def _report_failure(error: BaseException, path: str, task: str, session: int | N
 
         this_rank = rank_environment.read_rank_environment()
         file = sessions.traceback_file(package, int(task), this_rank.rank if this_rank is not None else 0)
-    else:
-        from roost.analysis import analysis_folder
+        return failure_report.report(error, own=own, package=package, file=file, retry="`roost continue`")
+    from roost.analysis import analysis_folder
 
-        own, file = (
-            [package, analysis_folder.script_folder(Path(task))],
-            Path(task) / analysis_folder.TRACEBACK,
-        )
+    own, file = [package, analysis_folder.script_folder(Path(task))], Path(task) / analysis_folder.TRACEBACK
     return failure_report.report(error, own=own, package=package, file=file)
 
 

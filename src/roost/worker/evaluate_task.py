@@ -82,7 +82,7 @@ def evaluate(package: PackageFolder, folder: Path, session: int) -> str:
         _device(package, folder, session), local_rank=this_rank.local_rank if this_rank is not None else None
     )
     share = Share(rank=rank, world_size=world, session=session)
-    _run(package, folder, device, share, applies_settings=True)
+    _run(package, folder, device, share, follows_training=False)
     return "finished"
 
 
@@ -105,16 +105,16 @@ def evaluate_after_training(
     lock_fd = SessionFolder(folder, package.path).lock() if rank == 0 else None
     try:
         share = Share(rank=rank, world_size=world_size, session=0)
-        _run(package, folder, device, share, applies_settings=False)
+        _run(package, folder, device, share, follows_training=True)
     finally:
         if lock_fd is not None:
             os.close(lock_fd)
 
 
-def _run(package: PackageFolder, folder: Path, device: str, share: Share, *, applies_settings: bool) -> None:
+def _run(package: PackageFolder, folder: Path, device: str, share: Share, *, follows_training: bool) -> None:
     request = sessions.load_json(folder / evaluations.REQUEST) or {}
     evaluated = _EvaluatedPackage(package.path, request["overrides"])
-    if applies_settings:
+    if not follows_training:
         _, settings = native_project.resolve_settings(evaluated, request["project"])
         torch_settings.apply(settings, device=device, first=initial_environment(package))
     loaded = load_experiment(
@@ -124,7 +124,10 @@ def _run(package: PackageFolder, folder: Path, device: str, share: Share, *, app
         project=request["project"],
         preparing=cells.locked_folder(folder),
     )
-    _Evaluation(package=evaluated, folder=folder, request=request, loaded=loaded, share=share).run()
+    training = package.progress if follows_training else None
+    _Evaluation(
+        package=evaluated, folder=folder, request=request, loaded=loaded, share=share, training=training
+    ).run()
 
 
 def _device(package: PackageFolder, folder: Path, session: int) -> str:
@@ -141,6 +144,7 @@ class _Evaluation:
         request: The content of its request.json.
         loaded: The Runner and the data.
         share: The rank's share of each cell.
+        training: As in `GridProgress`.
     """
 
     def __init__(
@@ -151,8 +155,9 @@ class _Evaluation:
         request: Mapping[str, Any],
         loaded: LoadedExperiment,
         share: Share,
+        training: Path | None,
     ) -> None:
-        self._package, self._folder, self._request = package, folder, request
+        self._package, self._folder, self._request, self._training = package, folder, request, training
         self._runner, self._settings, self._share = loaded.runner, loaded.settings, share
         self._precision = self._settings.evaluation_precision or self._settings.precision
         precision.require_supported(self._precision, self._runner.device, setting="evaluation_precision")
@@ -177,7 +182,7 @@ class _Evaluation:
         self._require_unchanged(found)
         self._check_stack(found)
         torch.set_num_threads(found.threads)
-        progress = GridProgress(self._folder, found, self._share)
+        progress = GridProgress(self._folder, found, self._share, self._training)
         for weights, waiting in found.by_checkpoint():
             self._load_weights(weights)
             for one in waiting:

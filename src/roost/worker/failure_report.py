@@ -23,6 +23,7 @@ from roost.worker.causes.memory_causes import is_gpu_out_of_memory
 
 _MAX_TRACEBACK_BYTES = 16 * 2**20
 """Limit of the traceback file: the project's code may put a text of any size into an error."""
+_SAME_COMMAND = "type the same command again"
 _DEBUG_HINT = "the whole traceback: add --debug to the command"
 
 
@@ -43,13 +44,16 @@ class FailureReport(NamedTuple):
     """Whether ``lines`` contain everything, so that the whole traceback is not needed."""
 
 
-def explain(error: BaseException, *, own: Sequence[Path], package: Path | None = None) -> FailureReport:
+def explain(
+    error: BaseException, *, own: Sequence[Path], package: Path | None = None, retry: str = _SAME_COMMAND
+) -> FailureReport:
     """Explains an error.
 
     Args:
         error: Any exception.
         own: Folders of the project's code; frames of files below them are shown, all others are counted.
         package: Package of the task, for causes that read its settings and records.
+        retry: What the user does when the disk is in order again.
     """
     found, whose, context = record_exception(error), ProjectFiles(own), FailureContext(package)
     full_traceback = _full_traceback(error)
@@ -60,7 +64,7 @@ def explain(error: BaseException, *, own: Sequence[Path], package: Path | None =
         # Prints nothing: the supervisor reports it if the lost rank reports no cause of its own.
         return FailureReport("peer", words, 1, (), full_traceback, is_complete=True)
     if isinstance(error, RoostError) or _is_roost_file_error(error):
-        return _user_error_report(error, found, whose, context, full_traceback)
+        return _user_error_report(error, found, whose, context, full_traceback, retry)
     if isinstance(error, SystemExit | KeyboardInterrupt):
         words, code = _early_exit(error)
         lines = (f"error: {words}", *_traceback(found, whose))
@@ -100,12 +104,17 @@ def _full_traceback(error: BaseException) -> str:
 
 
 def report(
-    error: BaseException, *, own: Sequence[Path], package: Path | None, file: Path | None
+    error: BaseException,
+    *,
+    own: Sequence[Path],
+    package: Path | None,
+    file: Path | None,
+    retry: str = _SAME_COMMAND,
 ) -> FailureReport:
     """Explains an error (`explain`) and prints it (`print_failure`). If the explanation itself fails, both
     errors are printed as Python prints them, so that it never hides the first one."""
     try:
-        failure = explain(error, own=own, package=package)
+        failure = explain(error, own=own, package=package, retry=retry)
         print_failure(failure, file)
     except Exception:  # noqa: BLE001  - both errors are printed
         traceback.print_exc()
@@ -160,13 +169,14 @@ def _user_error_report(
     own: ProjectFiles,
     context: FailureContext,
     full_traceback: str,
+    retry: str,
 ) -> FailureReport:
     text = found.text_with_notes
     code = error.exit_code if isinstance(error, RoostError) else 1
     if isinstance(error, OSError):
         is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         fix = "make space" if is_full else "check the disk and the permissions"
-        text = with_fix(f"a file of roost's own: {text}", f"{fix}, then `roost continue`")
+        text = with_fix(f"a file of roost's own: {text}", f"{fix}, then {retry}")
     # An error of roost with a fix is complete; a cause would repeat it.
     is_open = isinstance(error, RoostError) and error.fix is None
     cause = cause_table.find(found, context) if is_open else None

@@ -12,16 +12,21 @@ from roost.package.live_progress import PHASES, ProgressFile
 
 
 class GridProgress:
-    """Estimates the position in the grid from one rank's share of the cells; rank 0 publishes it.
+    """Estimates the position in the grid from one rank's share of the cells. Each rank publishes its own;
+    that of rank 0 is shown.
 
     Args:
         folder: The folder of the evaluation.
         grid: Its grid, as the session found it.
         share: The rank's share of each cell.
+        training: The progress file of the training that this evaluation follows, whose first record remains
+            that of the training.
     """
 
-    def __init__(self, folder: Path, grid: Grid, share: Share) -> None:
-        self._board = ProgressFile(folder / "progress") if share.rank == 0 else None
+    def __init__(self, folder: Path, grid: Grid, share: Share, training: Path | None = None) -> None:
+        self._boards = [ProgressFile(folder / "progress", record=share.rank)]
+        if training is not None:
+            self._boards.append(ProgressFile(training, record=share.rank + 1))
         computed = [one for one in grid.cells if one.same_as is None]
         self._total = sum(one.samples for one in computed)
         self._earlier_cells = sum(one.samples for one in computed if one.state == "finished")
@@ -56,8 +61,6 @@ class GridProgress:
         self._publish("ended", self._total)
 
     def _publish(self, phase: str, done: float) -> None:
-        if self._board is None:
-            return
         seconds = time.monotonic() - self._began
         done = min(self._total, done)
         fraction = done / self._total if self._total else 1.0
@@ -65,6 +68,7 @@ class GridProgress:
         # The remaining time is estimated as seconds x (1 / fraction - 1): what earlier sessions computed must
         # not make it look faster.
         shown = done / rate if rate else seconds
-        self._board.publish(
-            self._cell, 0, 0, PHASES.index(phase), self._num_cells, 0, int(done), shown, rate, fraction
-        )
+        for board in self._boards:
+            board.publish(
+                self._cell, 0, 0, PHASES.index(phase), self._num_cells, 0, int(done), shown, rate, fraction
+            )
