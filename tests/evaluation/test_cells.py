@@ -374,6 +374,15 @@ def test_what_cannot_be_asked(
     assert sorted((digits.path / "evaluations").glob("*")) == before
 
 
+def test_wrong_arguments_are_found_before_the_data_is_built(digits: PackageFolder, tmp_path: Path) -> None:
+    package = changed(
+        digits, tmp_path, dataset=DATASET.replace("def build(self):", "def build(self):\n        1 / 0")
+    )
+    (tmp_path / "v.yaml").write_text("grid: {temprature: [1, 2]}")
+    with pytest.raises(ContractError):
+        run_session(package, requested(package, "typo", variants=tmp_path / "v.yaml"))
+
+
 def test_a_set_that_does_not_exist(digits: PackageFolder, messages: Messages) -> None:
     with pytest.raises(NotFound) as caught:
         run_session(digits, requested(digits, "sets", datasets=["claen"]))

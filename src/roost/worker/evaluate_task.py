@@ -114,9 +114,11 @@ def evaluate_after_training(
 def _run(package: PackageFolder, folder: Path, device: str, share: Share, *, follows_training: bool) -> None:
     request = sessions.load_json(folder / evaluations.REQUEST) or {}
     evaluated = _EvaluatedPackage(package.path, request["overrides"])
+    _, settings = native_project.resolve_settings(evaluated, request["project"])
     if not follows_training:
-        _, settings = native_project.resolve_settings(evaluated, request["project"])
         torch_settings.apply(settings, device=device, first=initial_environment(package))
+    made = native_project.runner_class(settings, package.path, setting_locations(evaluated))
+    variant_arguments.require_arguments(made, request["variants"])  # before the data, which may take minutes
     loaded = load_experiment(
         evaluated,
         untrained=True,
@@ -175,7 +177,6 @@ class _Evaluation:
 
     def run(self) -> None:
         """Computes this rank's share of all cells, and completes the cells whose last batch it computes."""
-        variant_arguments.require_arguments(type(self._runner), self._request["variants"])
         if self._share.rank == 0:
             evaluations.EvaluationFolder(self._folder).require_whole()
         found = grid.open_grid(self._folder, self._make_grid)

@@ -61,6 +61,18 @@ def test_a_finished_evaluation_is_not_run_again(package: PackageFolder, messages
     messages.check(caught.value)
 
 
+def test_one_that_cannot_begin_leaves_nothing(
+    package: PackageFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def take_leases(*_: object) -> None:
+        raise Refused("the card is taken")
+
+    monkeypatch.setattr("roost.operations.sessions.foreground_lease.take_leases", take_leases)
+    with pytest.raises(Refused, match="taken"):
+        evaluate(EvaluateRequest(package=package.path, name="taken", checkpoints="last"))
+    assert not (package.path / evaluations.NAME / "taken").exists()
+
+
 def test_a_relative_request_finds_its_folder_again(package: PackageFolder) -> None:
     request = EvaluateRequest(package=package.path, checkpoints="last", datasets=["valid"])
     made = make_folder(check_request(request), None)

@@ -4,14 +4,16 @@ its own, at a terminal or as a task of the lab."""
 from __future__ import annotations
 
 import os
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from roost.base import durable
 from roost.base.errors import Refused, UsageError
+from roost.base.system.worker_protocol import MISTAKE
 from roost.devices.resource_request import TaskOptions
 from roost.lab.sessions.abandoned_sessions import end_abandoned
 from roost.lab.sessions.session_plan import SessionPlan, add_session, callers_environment
@@ -37,6 +39,7 @@ from roost.operations.sessions.session_request import (
     threads_of,
 )
 from roost.package.kinds import TaskKind
+from roost.package.results import evaluations
 from roost.package.results.evaluations import EvaluationFolder
 from roost.package.session_folder import SessionFolder
 from roost.package.session_schema import SessionRequest
@@ -59,6 +62,21 @@ class StartedEvaluation:
     """The guard, for a caller that stays."""
     notes: list[str] = field(default_factory=list)
     """Notes for the user, one line each."""
+    is_new: bool = False
+    """Whether the folder was made for this session."""
+
+    def discard_refused(self) -> bool:
+        """Removes the folder of a new evaluation whose worker found a mistake, such as a set that does not
+        exist, before it had a grid; returns whether it has. Called after the session, whose output the caller
+        has shown."""
+        assert self.process is not None
+        self.process.wait()  # it writes into the folder until then
+        sessions = SessionFolder(self.folder, self.folder).sessions()
+        is_refused = len(sessions) == 1 and sessions[-1].recorded.reason == MISTAKE
+        if self.is_new and is_refused and not (self.folder / evaluations.CELLS).exists():
+            _discard(self.folder)
+            return True
+        return False
 
 
 def evaluate(request: EvaluateRequest) -> StartedEvaluation:
@@ -81,7 +99,7 @@ def evaluate(request: EvaluateRequest) -> StartedEvaluation:
     if found is not None and _is_finished(found):
         return StartedEvaluation(found.path, notes=[f"the evaluation {found.path.name} has finished"])
     folder = found or make_folder(checked, request.name)
-    started = StartedEvaluation(folder.path, notes=[*checked.notes, *layout.notes])
+    started = StartedEvaluation(folder.path, notes=[*checked.notes, *layout.notes], is_new=found is None)
     end_abandoned(folder)
     lock_fd = folder.lock()
     try:
@@ -101,11 +119,21 @@ def evaluate(request: EvaluateRequest) -> StartedEvaluation:
                 is_queued=False,
             )
             started.process = guard_start.start_session(spec, lock_fd=lock_fd).process
+    except BaseException:
+        if started.is_new and not folder.sessions():  # as when the cards are taken
+            _discard(folder.path)
+        raise
     finally:
         os.close(lock_fd)
     started.running = running_session(folder, spec.session, offset=offset)
     started.notes += [*deadline.notes, *session_cards.notes]
     return started
+
+
+def _discard(folder: Path) -> None:
+    durable.discard(folder)
+    with suppress(OSError):  # it has other evaluations
+        folder.parent.rmdir()
 
 
 def submit_evaluate(request: EvaluateRequest, options: TaskOptions) -> NewTasks:

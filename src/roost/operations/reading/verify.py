@@ -409,8 +409,8 @@ def _verify_folder(folder: Path, name: str, what: str) -> Iterator[Finding]:
         return
     except FileNotFoundError:
         reason = (
-            "it has no seal: it is running, has failed or was killed, an older roost wrote it, or the seal was "
-            "removed"
+            "it has no seal: it is running, has failed or was killed, an older roost wrote it, or the seal "
+            "was removed"
         )
         yield Finding(what, name, "unsealed", reason)
         return
