@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from roost.base import durable
 from roost.base.errors import NotFound, Refused
 from roost.package import package_name, session_folder, sessions
 from roost.package.kinds import TaskKind
 from roost.package.package import PackageFolder
+from tests.messages import Messages
 from tests.operations.packages import package
 
 
@@ -76,6 +78,25 @@ def test_one_that_cannot_be_made_leaves_nothing(tmp_path: Path) -> None:
     (made.path / "analyzers" / "1").mkdir(parents=True)
     (made.path / "analyzers" / "1" / "sessions").symlink_to("nowhere")
     assert session_folder.create(made.path, TaskKind.ANALYZE, {}).path.name == "2"
+
+
+def test_of_two_with_one_name_the_slower_is_refused_and_no_half_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: Messages
+) -> None:
+    made = package(tmp_path / "runs")
+
+    def faster(operation: str, path: str) -> None:
+        if (operation, Path(path).name) == ("rename", "request.json"):
+            monkeypatch.setattr(durable, "fault", None)
+            assert not (made.path / "evaluations" / "beam").exists()
+            session_folder.create(made.path, TaskKind.EVALUATE, {"of": "the faster"}, name="beam")
+
+    monkeypatch.setattr(durable, "fault", faster)
+    with pytest.raises(Refused) as refused:
+        session_folder.create(made.path, TaskKind.EVALUATE, {"of": "the slower"}, name="beam")
+    messages.check(refused.value)
+    (left,) = (made.path / "evaluations").iterdir()
+    assert sessions.load_json(left / "request.json") == {"kind": "evaluate", "of": "the faster"}
 
 
 def test_many_processes_make_one_each(tmp_path: Path) -> None:

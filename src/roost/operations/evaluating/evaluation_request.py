@@ -199,6 +199,8 @@ def find_folder(checked: CheckedRequest, name: str | None) -> SessionFolder | No
         folder = root / package_name.checked_name(name)
         return _existing(checked, folder) if folder.exists() else None
     for folder in sorted(root.iterdir()) if root.is_dir() else ():
+        if durable.is_staging(folder.name):
+            continue
         body = sessions.load_json(folder / evaluations.REQUEST)
         if body is not None and not _differences(body, checked.body):
             return SessionFolder(folder, checked.package.path)
@@ -244,7 +246,13 @@ def _require_native(package: PackageFolder) -> None:
 def _existing(checked: CheckedRequest, folder: Path) -> SessionFolder | None:
     body = sessions.load_json(folder / evaluations.REQUEST)
     if body is None:
-        raise Refused("is no evaluation", setting="--name", received=folder.name, where=folder)
+        raise Refused(
+            "is no evaluation",
+            setting="--name",
+            received=folder.name,
+            where=folder,
+            fix="give another --name, or remove what is there",
+        )
     found = SessionFolder(folder, checked.package.path)
     different = _differences(body, checked.body)
     if different and _has_failed_before_its_grid(found):

@@ -501,7 +501,11 @@ def unfinished_followers(package: Path) -> list[Path]:
     found = []
     for folder in sorted(root.iterdir()) if root.is_dir() else ():
         one = EvaluationFolder(folder)
-        if one.request.get(FOLLOWS_TRAINING) is True and not one.is_finished:
+        if (
+            not durable.is_staging(folder.name)
+            and one.request.get(FOLLOWS_TRAINING) is True
+            and not one.is_finished
+        ):
             found.append(folder)
     return found
 
