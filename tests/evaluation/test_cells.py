@@ -600,6 +600,19 @@ def test_the_progress_is_that_of_the_whole_grid(digits: PackageFolder) -> None:
     assert (record.step, record.total_steps, record.samples) == (2, 2, 2 * 597)
 
 
+def test_the_progress_is_that_of_all_ranks(digits: PackageFolder) -> None:
+    """Rank 0 of two, whose batches are 10 of 19, has 309 of the 597 samples; then rank 1 has the others."""
+    folder = requested(digits, "of_ranks", datasets=["clean"], checkpoints="0")
+    shown = []
+    for rank in (0, 1):
+        with package_code(digits):
+            evaluate_task.evaluate_after_training(digits, folder.path, device="cpu", rank=rank, world_size=2)
+        shown.append(live_progress.read(folder.progress))
+    of_one, of_both = shown
+    assert of_one is not None and (of_one.phase, of_one.samples) == ("testing", 309)
+    assert of_both is not None and (of_both.phase, of_both.samples) == ("ended", 597)
+
+
 @pytest.mark.parametrize("rank", [0, 1])
 def test_each_rank_is_seen_to_work_on(digits: PackageFolder, rank: int) -> None:
     """Also after a training: a supervisor, which reads the file of the session, would report a stall."""

@@ -261,7 +261,7 @@ class _Evaluation:
             cells.prepare_cell(folder, self._cell_file(found, one, evaluated))
         if not (folder / FOLDER_SEAL).is_file():
             finished = cells.finished_batches(folder, len(evaluated.sizes))
-            progress.begin(one, finished, evaluated)
+            progress.begin(finished, evaluated)
             CellLoop(
                 cell=folder,
                 evaluated=evaluated,
