@@ -35,7 +35,7 @@ from roost.package.package import PackageFolder
 from roost.package.results import evaluations
 from roost.package.session_folder import SessionFolder
 from roost.project.package_context import package_code
-from roost.worker import evaluate_task
+from roost.worker.results import evaluate_task
 from tests.evaluation.digits import DATASET, RUNNER, digits_package
 from tests.evaluation.evaluating import VARIANTS, evaluate, requested, run_session
 from tests.messages import Messages

@@ -91,7 +91,7 @@ class GridProgress:
         # The remaining time is estimated as seconds x (1 / fraction - 1): what earlier sessions computed must
         # not make it look faster.
         seconds = done / rate if rate else seconds
-        cell = min(one.step for one in working or found)
+        cell = max(one.step for one in found)
         self._sum.take_up()
         self._publish_to(self._sum, cell, 0, "ended" if is_ended else "testing", done, seconds, rate)
         fcntl.flock(self._sum_fd, fcntl.LOCK_UN)
