@@ -13,7 +13,8 @@ In reading order:
 - row_columns: the columns of an evaluation's rows
 - arrow_buffers: columns as arrays of Arrow
 - row_files: their files, as Parquet or JSON lines
-- evaluations: the folders of evaluations; the rows of their cells
+- evaluation_folder: the folders of evaluations; what their JSON files hold
+- evaluation_rows: the rows of their cells
 - exports: the folder of pictures, tables and weights that are written for other programs
 - check_findings: the findings of `roost check`
 - data_report: the report of `roost show --data`

@@ -13,7 +13,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -21,6 +21,7 @@ import numpy as np
 from roost.base import durable
 from roost.base.errors import ConfigError, RoostError
 from roost.package.results import arrow_buffers
+from roost.package.results.evaluation_folder import Format
 from roost.package.results.row_columns import (
     NONFINITE,
     ColumnType,
@@ -30,7 +31,6 @@ from roost.package.results.row_columns import (
     ordered_names,
 )
 
-Format = Literal["parquet", "jsonl"]
 TYPES_FILE = "columns.json"
 _METADATA = b"roost"
 _LINES_PER_CHUNK = 16_384

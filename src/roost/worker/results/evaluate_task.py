@@ -20,19 +20,17 @@ from roost.evaluation import (
     cell_end,
     evaluated_set,
     grid,
-    grid_cells,
     summary,
     variant_arguments,
 )
-from roost.evaluation.cell import CellFile
 from roost.evaluation.cell_run import CellLoop, Share
 from roost.evaluation.evaluated_set import EvaluatedSet
-from roost.evaluation.grid import Grid, GridCell, GridCheckpoint
 from roost.evaluation.sample_values import SampleValues, is_metric
 from roost.package import sessions
 from roost.package.checkpoints.weight_selectors import WeightSelector
 from roost.package.package import PackageFolder, with_overrides
-from roost.package.results import evaluations, row_files
+from roost.package.results import evaluation_folder, evaluation_rows, row_files
+from roost.package.results.evaluation_folder import CellFile, Grid, GridCell, GridCheckpoint
 from roost.package.results.row_columns import ERROR, ID
 from roost.package.seals.session_seal import FOLDER_SEAL
 from roost.package.session_folder import SessionFolder
@@ -112,7 +110,7 @@ def evaluate_after_training(
 
 
 def _run(package: PackageFolder, folder: Path, device: str, share: Share, *, follows_training: bool) -> None:
-    request = sessions.load_json(folder / evaluations.REQUEST) or {}
+    request = sessions.load_json(folder / evaluation_folder.REQUEST) or {}
     evaluated = _EvaluatedPackage(package.path, request["overrides"])
     _, settings = native_project.resolve_settings(evaluated, request["project"])
     if not follows_training:
@@ -178,7 +176,7 @@ class _Evaluation:
     def run(self) -> None:
         """Computes this rank's share of all cells, and completes the cells whose last batch it computes."""
         if self._share.rank == 0:
-            evaluations.EvaluationFolder(self._folder).require_whole()
+            evaluation_folder.EvaluationFolder(self._folder).require_whole()
         found = grid.open_grid(self._folder, self._make_grid)
         self._require_unchanged(found)
         self._check_stack(found)
@@ -230,7 +228,7 @@ class _Evaluation:
         checkpoints = {one.folder: grid_weights.find_weights(self._package, one) for one in selectors}
         variants: dict[str, dict[str, Any]] = self._request["variants"]
         code, data = self._digests
-        made = grid_cells.make_cells(
+        made = grid.make_cells(
             checkpoints, variants, self._sets, template=self._request["template"], code=code, data=data
         )
         made = cell_copies.copy_known(self._package.path, self._folder, made, variants)
@@ -288,9 +286,10 @@ class _Evaluation:
     def _note_finished(self, found: Grid, one: GridCell) -> None:
         """Marks a cell as finished in the grid, with the later ones that are copied from it. The rank that
         comes first prints it."""
-        skipped = len(evaluations.skipped(evaluations.read_rows(self._folder / one.folder, [ID, ERROR])))
+        rows = evaluation_rows.read_rows(self._folder / one.folder, [ID, ERROR])
+        skipped = len(evaluation_rows.skipped(rows))
         finished = [one, *cell_copies.copy_to_twins(self._folder, found, one)]
-        before = grid.read_grid(self._folder)
+        before = evaluation_folder.read_grid(self._folder)
         is_new = before is not None and any(
             cell.folder == one.folder and cell.state != "finished" for cell in before.cells
         )

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from roost.evaluation.cell_run import Share
 from roost.evaluation.evaluated_set import EvaluatedSet
-from roost.evaluation.grid import Grid
 from roost.package.live_progress import PHASES, ProgressFile, ProgressReader
+from roost.package.results.evaluation_folder import Grid
 
 _SUM_SECONDS = 0.1
 """A bar is not drawn more often."""
