@@ -123,7 +123,7 @@ def roost(folder: Path, count: int, batch: int, width: int) -> dict[str, float]:
     from roost.evaluation import evaluated_set
     from roost.evaluation.cell_run import CellLoop, Share
     from roost.evaluation.reports.report_files import write_reports
-    from roost.package.results import evaluation_rows, row_files
+    from roost.package.results.evaluations import evaluation_rows, row_files
     from roost.project.contract import Data
 
     x, y = samples(count)
@@ -201,8 +201,8 @@ def _since(began: tuple[float, float]) -> dict[str, float]:
 
 
 def _summarize(cell: Path) -> None:
-    from roost.evaluation import summary
-    from roost.package.results import evaluation_rows
+    from roost.evaluation.summaries import summary
+    from roost.package.results.evaluations import evaluation_rows
 
     rows = evaluation_rows.read_rows(cell, summary.needed_columns(cell))
     summary.write(cell, summary.summarize(rows, identity="bench"))

@@ -16,7 +16,8 @@ from roost.display import terminal
 from roost.operations.reading.show import show
 from roost.package.checkpoints import checkpoint
 from roost.package.checkpoints.checkpoint import Manifest
-from roost.package.results import evaluation_folder, predictions, skipped_steps
+from roost.package.results import predictions, skipped_steps
+from roost.package.results.evaluations import evaluation_folder
 from roost.package.results.predictions import PredictionMeta
 from roost.package.results.skipped_steps import SkippedStep
 from tests.evaluation.made_evaluation import write_cells

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from roost import Media
-from roost.evaluation import summary
 from roost.evaluation.cell import write_cell
 from roost.evaluation.file_writer import FileWriter
 from roost.evaluation.grid import write_grid
-from roost.evaluation.summary import Case
-from roost.package.results import evaluation_rows
-from roost.package.results.evaluation_folder import CellFile, CellIdentity, Grid, GridCell
+from roost.evaluation.summaries import summary
+from roost.evaluation.summaries.summary import Case
+from roost.package.results.evaluations import evaluation_rows
+from roost.package.results.evaluations.evaluation_folder import CellFile, CellIdentity, Grid, GridCell
 
 VARIANTS, CHECKPOINTS, SETS = ["greedy", "beam"], ["best", "last"], ["test%clean"]
 CASES = [Case("wer", "max", 3)]

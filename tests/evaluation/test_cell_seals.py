@@ -14,7 +14,7 @@ from roost.operations.evaluating.evaluate import evaluate as evaluate_in_session
 from roost.operations.evaluating.evaluation_request import EvaluateRequest
 from roost.operations.reading.verify import Finding, verify
 from roost.package.package import PackageFolder
-from roost.package.results import evaluation_folder
+from roost.package.results.evaluations import evaluation_folder
 from roost.package.seals import seal
 from tests.evaluation.digits import digits_package
 from tests.evaluation.evaluating import evaluate, requested, run_session

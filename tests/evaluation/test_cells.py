@@ -32,7 +32,7 @@ from roost.evaluation.file_writer import FileWriter
 from roost.evaluation.sample_values import split_values
 from roost.package import live_progress, sessions
 from roost.package.package import PackageFolder
-from roost.package.results import evaluation_folder, evaluation_rows
+from roost.package.results.evaluations import evaluation_folder, evaluation_rows
 from roost.package.session_folder import SessionFolder
 from roost.project.package_context import package_code
 from roost.worker.results import evaluate_task

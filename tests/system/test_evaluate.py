@@ -16,7 +16,7 @@ import pytest
 
 from roost.operations.reading.verify import verify
 from roost.package.package import PackageFolder
-from roost.package.results import evaluation_folder
+from roost.package.results.evaluations import evaluation_folder
 from tests.cli.programs import ROOST, roost
 from tests.evaluation.digits import DATASET, RUNNER, digits_package
 from tests.mounting import may_mount

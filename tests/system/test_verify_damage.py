@@ -20,7 +20,7 @@ from roost.operations.reading import package_schema
 from roost.operations.reading.show import show
 from roost.operations.reading.verify import Finding, verify
 from roost.package.package import PackageFolder
-from roost.package.results import evaluation_folder
+from roost.package.results.evaluations import evaluation_folder
 from roost.package.resume import resume_gate
 from tests.cli.programs import roost
 from tests.operations.packages import project

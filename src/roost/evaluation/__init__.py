@@ -9,9 +9,7 @@ In reading order:
 - file_writer: the files of samples, through a bounded pool of threads
 - case_inputs: the inputs of the worst and the best cases
 - cell_end: the end of a cell, and of the grid
-- bootstrap: intervals of a mean
-- summary: the summary of a cell
-- set_metrics: metrics of a whole set, from all rows
+- summaries: the summary of a cell
 - grid: all cells of an evaluation, made and changed
 - variant_arguments: the check of the arguments of variants
 - cell_copies: copies of finished cells

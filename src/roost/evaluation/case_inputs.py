@@ -13,8 +13,8 @@ from torch import Tensor
 from roost.base import durable
 from roost.evaluation.evaluated_set import EvaluatedSet
 from roost.evaluation.file_writer import FileWriter
-from roost.package.results.evaluation_folder import INPUTS
-from roost.package.results.row_columns import decode_json, encode_json
+from roost.package.results.evaluations.evaluation_folder import INPUTS
+from roost.package.results.evaluations.row_columns import decode_json, encode_json
 from roost.train.failures.step_report import format_error
 from roost.train.reporting.media_files import Media
 from roost.train.step import seeding

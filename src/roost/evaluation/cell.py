@@ -23,8 +23,8 @@ from roost.config.settings import Settings
 from roost.evaluation.evaluated_set import EvaluatedSet
 from roost.package import snapshot
 from roost.package.package import PackageFolder
-from roost.package.results import evaluation_rows
-from roost.package.results.evaluation_folder import CELL, CellFile, read_cell
+from roost.package.results.evaluations import evaluation_rows
+from roost.package.results.evaluations.evaluation_folder import CELL, CellFile, read_cell
 
 CODE_SUFFIXES = frozenset(
     [".py", ".pyi", ".pyx", ".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".so", ".json", ".yaml", ".yml"]

@@ -13,8 +13,8 @@ import msgspec
 from roost.base import durable
 from roost.base.errors import RoostError
 from roost.evaluation import cell as cells
-from roost.package.results import evaluation_folder
-from roost.package.results.evaluation_folder import CellIdentity, Grid, GridCell
+from roost.package.results.evaluations import evaluation_folder
+from roost.package.results.evaluations.evaluation_folder import CellIdentity, Grid, GridCell
 from roost.package.seals import session_seal
 from roost.package.seals.session_seal import FOLDER_SEAL
 

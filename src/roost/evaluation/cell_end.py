@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from roost.base import durable
-from roost.evaluation import case_inputs, set_metrics, summary
+from roost.evaluation import case_inputs
 from roost.evaluation import cell as cells
 from roost.evaluation.evaluated_set import EvaluatedSet
 from roost.evaluation.reports import report_files
-from roost.evaluation.summary import Case
+from roost.evaluation.summaries import set_metrics, summary
+from roost.evaluation.summaries.summary import Case
 from roost.package import session_folder
-from roost.package.results import evaluation_folder, evaluation_rows
+from roost.package.results.evaluations import evaluation_folder, evaluation_rows
 from roost.package.seals import seal, session_seal
 from roost.package.seals.session_seal import FOLDER_SEAL
 

@@ -12,9 +12,9 @@ import torch
 from roost.base.errors import ContractError, NotFound
 from roost.base.text.suggestions import did_you_mean
 from roost.base.text.word_list import join_names
-from roost.package.results import evaluation_rows
-from roost.package.results.evaluation_folder import CELL, EvaluationFolder
-from roost.package.results.row_columns import ERROR, GROUP, ID, RowColumn
+from roost.package.results.evaluations import evaluation_rows
+from roost.package.results.evaluations.evaluation_folder import CELL, EvaluationFolder
+from roost.package.results.evaluations.row_columns import ERROR, GROUP, ID, RowColumn
 
 _MAX_NAMED = 8
 

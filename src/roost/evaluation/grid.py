@@ -18,7 +18,7 @@ from roost.base.errors import ConfigError
 from roost.evaluation import cell as cells
 from roost.evaluation.evaluated_set import EvaluatedSet
 from roost.evaluation.reports import report_files
-from roost.package.results.evaluation_folder import (
+from roost.package.results.evaluations.evaluation_folder import (
     CELLS,
     REQUEST,
     TEMPLATE,

@@ -20,7 +20,8 @@ from roost.base.text.timestamps import parse_timestamp
 from roost.config.run_settings import RunSettings
 from roost.package.checkpoints import checkpoint
 from roost.package.package import PackageFolder
-from roost.package.results import evaluation_folder, initial_weights
+from roost.package.results import initial_weights
+from roost.package.results.evaluations import evaluation_folder
 from roost.package.resume import environment
 from roost.package.sessions import Session
 from roost.project import native_project, trainer_assembly

@@ -16,7 +16,7 @@ from roost.base.errors import NotFound, Refused
 from roost.evaluation.reports import report_content, report_html, report_media
 from roost.evaluation.reports.number_text import number_text, value_text
 from roost.evaluation.reports.report_files import write_reports
-from roost.package.results.evaluation_folder import EvaluationFolder
+from roost.package.results.evaluations.evaluation_folder import EvaluationFolder
 from tests.evaluation.made_evaluation import make_cell, make_evaluation, write_cells
 
 VOID = {"meta", "img", "rect", "line"}

@@ -21,7 +21,7 @@ from roost.operations.sessions.rank_layout import RankRequest
 from roost.package import session_folder
 from roost.package.kinds import TaskKind
 from roost.package.package import PackageFolder
-from roost.package.results import evaluation_folder
+from roost.package.results.evaluations import evaluation_folder
 from tests.evaluation.made_evaluation import write_cells
 from tests.messages import Messages
 from tests.operations.packages import project

@@ -9,8 +9,8 @@ import click
 
 from roost.display import terminal
 from roost.display.table import fit_table
-from roost.package.results import evaluation_folder
-from roost.package.results.evaluation_folder import EvaluationCell, EvaluationFolder
+from roost.package.results.evaluations import evaluation_folder
+from roost.package.results.evaluations.evaluation_folder import EvaluationCell, EvaluationFolder
 
 _MAX_METRICS = 6
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from roost.base.errors import UsageError
-from roost.package.results.evaluation_folder import TEMPLATE
+from roost.package.results.evaluations.evaluation_folder import TEMPLATE
 
 if TYPE_CHECKING:
     from roost.operations.evaluating.evaluation_request import EvaluateRequest

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 from roost.base.errors import NotFound
 from roost.evaluation import case_inputs
-from roost.package.results import evaluation_rows
-from roost.package.results.evaluation_folder import EvaluationCell, EvaluationFolder
-from roost.package.results.row_columns import ERROR, GROUP, ID, NO_LABEL, ColumnType
+from roost.package.results.evaluations import evaluation_rows
+from roost.package.results.evaluations.evaluation_folder import EvaluationCell, EvaluationFolder
+from roost.package.results.evaluations.row_columns import ERROR, GROUP, ID, NO_LABEL, ColumnType
 
 MAX_LABELS = 60
 """Labels of a group that a report lists, beside the best and the worst ones."""

@@ -12,14 +12,14 @@ import numpy as np
 from roost.base.errors import NotFound, UsageError
 from roost.base.text.suggestions import did_you_mean
 from roost.base.text.word_list import join_names
-from roost.evaluation import bootstrap
-from roost.evaluation.summary import Direction, finite_values, label_codes
+from roost.evaluation.summaries import bootstrap
+from roost.evaluation.summaries.summary import Direction, finite_values, label_codes
 from roost.operations import work_progress
 from roost.operations.evaluating.named_evaluations import NamedCells, find_cells
-from roost.package.results import evaluation_rows
-from roost.package.results.evaluation_folder import EvaluationCell
-from roost.package.results.evaluation_rows import Rows
-from roost.package.results.row_columns import GROUP, ID, RowColumn
+from roost.package.results.evaluations import evaluation_rows
+from roost.package.results.evaluations.evaluation_folder import EvaluationCell
+from roost.package.results.evaluations.evaluation_rows import Rows
+from roost.package.results.evaluations.row_columns import GROUP, ID, RowColumn
 
 MAX_IDS = 10
 """Ids that are named of those that only one side has."""

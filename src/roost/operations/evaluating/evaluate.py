@@ -39,8 +39,8 @@ from roost.operations.sessions.session_request import (
     threads_of,
 )
 from roost.package.kinds import TaskKind
-from roost.package.results import evaluation_folder
-from roost.package.results.evaluation_folder import EvaluationFolder
+from roost.package.results.evaluations import evaluation_folder
+from roost.package.results.evaluations.evaluation_folder import EvaluationFolder
 from roost.package.session_folder import SessionFolder
 from roost.package.session_schema import SessionRequest
 from roost.package.setting_locations import setting_locations

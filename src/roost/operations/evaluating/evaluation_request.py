@@ -30,8 +30,8 @@ from roost.package.checkpoints import selection
 from roost.package.checkpoints.weight_selectors import WeightSelector, parse_selectors
 from roost.package.kinds import TASK_KINDS, TaskKind
 from roost.package.package import PackageFolder
-from roost.package.results import evaluation_folder
-from roost.package.results.evaluation_folder import TEMPLATE
+from roost.package.results.evaluations import evaluation_folder
+from roost.package.results.evaluations.evaluation_folder import TEMPLATE
 from roost.package.session_folder import SessionFolder
 from roost.package.setting_locations import setting_locations
 

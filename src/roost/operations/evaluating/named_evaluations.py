@@ -9,8 +9,8 @@ from typing import NamedTuple
 from roost.base.errors import NotFound, UsageError
 from roost.base.text.word_list import join_names
 from roost.operations import resolve
-from roost.package.results import evaluation_folder
-from roost.package.results.evaluation_folder import CELL, CELLS, EvaluationCell, EvaluationFolder
+from roost.package.results.evaluations import evaluation_folder
+from roost.package.results.evaluations.evaluation_folder import CELL, CELLS, EvaluationCell, EvaluationFolder
 
 _MAX_NAMED = 8
 

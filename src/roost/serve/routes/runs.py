@@ -41,7 +41,7 @@ from roost.operations.responses import (
 from roost.package import labels, package_name
 from roost.package.labels import Labels
 from roost.package.package import PackageFolder
-from roost.package.results.evaluation_folder import TEMPLATE
+from roost.package.results.evaluations.evaluation_folder import TEMPLATE
 from roost.serve.http.request_command import request_command
 from roost.serve.http.route import EventStream, FileContent, RequestParameters, Route
 from roost.serve.routes import event_streams, run_files, served_packages, task_resources

@@ -15,23 +15,17 @@ import torch
 from roost.base.errors import Refused
 from roost.config.step_modes import STEP_MODES
 from roost.evaluation import cell as cells
-from roost.evaluation import (
-    cell_copies,
-    cell_end,
-    evaluated_set,
-    grid,
-    summary,
-    variant_arguments,
-)
+from roost.evaluation import cell_copies, cell_end, evaluated_set, grid, variant_arguments
 from roost.evaluation.cell_run import CellLoop, Share
 from roost.evaluation.evaluated_set import EvaluatedSet
 from roost.evaluation.sample_values import SampleValues, is_metric
+from roost.evaluation.summaries import summary
 from roost.package import sessions
 from roost.package.checkpoints.weight_selectors import WeightSelector
 from roost.package.package import PackageFolder, with_overrides
-from roost.package.results import evaluation_folder, evaluation_rows, row_files
-from roost.package.results.evaluation_folder import CellFile, Grid, GridCell, GridCheckpoint
-from roost.package.results.row_columns import ERROR, ID
+from roost.package.results.evaluations import evaluation_folder, evaluation_rows, row_files
+from roost.package.results.evaluations.evaluation_folder import CellFile, Grid, GridCell, GridCheckpoint
+from roost.package.results.evaluations.row_columns import ERROR, ID
 from roost.package.seals.session_seal import FOLDER_SEAL
 from roost.package.session_folder import SessionFolder
 from roost.package.setting_locations import setting_locations

@@ -10,7 +10,7 @@ from roost.evaluation import cell as cells
 from roost.package.checkpoints import checkpoint, selection
 from roost.package.checkpoints.weight_selectors import WeightSelector
 from roost.package.package import PackageFolder
-from roost.package.results.evaluation_folder import GridCheckpoint
+from roost.package.results.evaluations.evaluation_folder import GridCheckpoint
 from roost.project.contract import Runner
 from roost.train.model.module_state import ModuleState
 from roost.train.weights import weight_files

@@ -3,7 +3,7 @@
 All are computed once, from the merged rows in the order of the set: so they are exact for any number of
 ranks, any batches, and any number of sessions, and no state of a metric has to be saved. What they read must
 be returned by `Runner.test` for each sample, as a number, text, list, or array of at most
-`roost.package.results.row_columns.MAX_INLINE_NUMBERS` numbers.
+`roost.package.results.evaluations.row_columns.MAX_INLINE_NUMBERS` numbers.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from torch import Tensor
 
 from roost.base.errors import ConfigError, ContractError
 from roost.base.text.suggestions import did_you_mean
-from roost.evaluation.summary import SetValues
-from roost.package.results import evaluation_rows
-from roost.package.results.evaluation_rows import Rows
-from roost.package.results.row_columns import ERROR, ID, RowColumn
+from roost.evaluation.summaries.summary import SetValues
+from roost.package.results.evaluations import evaluation_rows
+from roost.package.results.evaluations.evaluation_rows import Rows
+from roost.package.results.evaluations.row_columns import ERROR, ID, RowColumn
 from roost.train.evaluation import split_evaluation
 from roost.train.step import seeding
 

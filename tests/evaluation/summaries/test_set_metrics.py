@@ -11,9 +11,9 @@ import torch
 import torchmetrics
 
 from roost.base.errors import ConfigError, ContractError
-from roost.evaluation import set_metrics
-from roost.evaluation.set_metrics import compute_set_values
-from roost.package.results import evaluation_rows
+from roost.evaluation.summaries import set_metrics
+from roost.evaluation.summaries.set_metrics import compute_set_values
+from roost.package.results.evaluations import evaluation_rows
 from roost.project.contract import Runner
 from tests.evaluation.made_evaluation import write_cell_file
 

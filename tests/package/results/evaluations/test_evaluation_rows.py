@@ -18,8 +18,8 @@ from pyarrow import parquet
 
 from roost.base import durable
 from roost.base.errors import ConfigError, ContractError, NotFound, RoostError
-from roost.package.results import evaluation_folder, evaluation_rows, row_files
-from roost.package.results.row_columns import column_of, concatenate, encode_json, join
+from roost.package.results.evaluations import evaluation_folder, evaluation_rows, row_files
+from roost.package.results.evaluations.row_columns import column_of, concatenate, encode_json, join
 from tests.evaluation.made_evaluation import write_cell_file, write_cells
 
 FORMATS = ["parquet", "jsonl"]
@@ -266,7 +266,7 @@ def test_rows_are_written_and_read_without_pandas(tmp_path: Path) -> None:
     """Which pyarrow would import where it is installed: a second, and 80 MB of each evaluation."""
     program = (
         "import sys, numpy, pathlib\n"
-        "from roost.package.results import evaluation_rows\n"
+        "from roost.package.results.evaluations import evaluation_rows\n"
         "cell = pathlib.Path(sys.argv[1])\n"
         "columns = {'id': [1, 2], 'a': numpy.zeros((2, 3)), 'b': [None, 0.5], 'c': [True, None]}\n"
         "columns['d'] = ['x', None]\n"

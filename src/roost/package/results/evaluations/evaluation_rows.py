@@ -1,7 +1,7 @@
 """The rows of a cell of an evaluation: a row for each sample of its set.
 
 They are written in parts while the cell runs, each part with whole batches, and merged when all batches are
-there (the files are listed in `roost.package.results.evaluation_folder`). A row is
+there (the files are listed in `roost.package.results.evaluations.evaluation_folder`). A row is
 ``{"id": ..., "<metric>": number, "<output>": value, "group/<name>": label}``. A sample that was skipped has a
 row, too: ``{"id": ..., "skipped/error": text}``.
 """
@@ -18,9 +18,9 @@ import numpy as np
 
 from roost.base import durable
 from roost.base.errors import NotFound, RoostError
-from roost.package.results import evaluation_folder, row_files
-from roost.package.results.evaluation_folder import BATCHES, Format
-from roost.package.results.row_columns import (
+from roost.package.results.evaluations import evaluation_folder, row_files
+from roost.package.results.evaluations.evaluation_folder import BATCHES, Format
+from roost.package.results.evaluations.row_columns import (
     ERROR,
     GROUP,
     ID,
@@ -33,7 +33,7 @@ from roost.package.results.row_columns import (
     join,
     ordered_names,
 )
-from roost.package.results.row_files import TYPES_FILE, PartMeta, RowFile
+from roost.package.results.evaluations.row_files import TYPES_FILE, PartMeta, RowFile
 
 _ROWS, _PARTS = "rows", "parts"
 _MAX_GROUP_NUMBERS = 2**22

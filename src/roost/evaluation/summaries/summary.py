@@ -18,11 +18,11 @@ from roost.base import durable
 from roost.base.errors import ConfigError
 from roost.base.text import metric_direction
 from roost.base.text.suggestions import did_you_mean
-from roost.evaluation import bootstrap
-from roost.package.results import evaluation_rows
-from roost.package.results.evaluation_folder import SUMMARY
-from roost.package.results.evaluation_rows import Rows
-from roost.package.results.row_columns import ERROR, GROUP, ID, NO_LABEL, RowColumn
+from roost.evaluation.summaries import bootstrap
+from roost.package.results.evaluations import evaluation_rows
+from roost.package.results.evaluations.evaluation_folder import SUMMARY
+from roost.package.results.evaluations.evaluation_rows import Rows
+from roost.package.results.evaluations.row_columns import ERROR, GROUP, ID, NO_LABEL, RowColumn
 
 FORMAT = 1
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)

@@ -1,9 +1,9 @@
 """Files of an evaluation's rows: Parquet where pyarrow is installed, else JSON lines; one reader for both.
 
-Both keep the types of the columns (`roost.package.results.row_columns`): Parquet in the metadata of its
-schema, a part of JSON lines in its first line, and the merged JSON lines in columns.json, so that rows.jsonl
-has rows and nothing else. In JSON lines a number that is not finite is null and named in ``nonfinite``; for
-one inside a list or a mapping see `encode_json`.
+Both keep the types of the columns (`roost.package.results.evaluations.row_columns`): Parquet in the metadata
+of its schema, a part of JSON lines in its first line, and the merged JSON lines in columns.json, so that
+rows.jsonl has rows and nothing else. In JSON lines a number that is not finite is null and named in
+``nonfinite``; for one inside a list or a mapping see `encode_json`.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ import numpy as np
 
 from roost.base import durable
 from roost.base.errors import ConfigError, RoostError
-from roost.package.results import arrow_buffers
-from roost.package.results.evaluation_folder import Format
-from roost.package.results.row_columns import (
+from roost.package.results.evaluations import arrow_buffers
+from roost.package.results.evaluations.evaluation_folder import Format
+from roost.package.results.evaluations.row_columns import (
     NONFINITE,
     ColumnType,
     RowColumn,
