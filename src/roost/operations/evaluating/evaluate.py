@@ -133,7 +133,7 @@ def evaluate(request: EvaluateRequest) -> StartedEvaluation:
 def _discard(folder: Path) -> None:
     durable.discard(folder)
     with suppress(OSError):  # it has other evaluations
-        folder.parent.rmdir()
+        durable.remove_empty_folder(folder.parent)
 
 
 def submit_evaluate(request: EvaluateRequest, options: TaskOptions) -> NewTasks:
