@@ -18,10 +18,10 @@ from roost.base.errors import ConfigError
 from roost.evaluation import cell as cells
 from roost.evaluation.evaluated_set import EvaluatedSet
 from roost.evaluation.reports import report_files
+from roost.package.kinds import CELL_TEMPLATE
 from roost.package.results.evaluations.evaluation_folder import (
     CELLS,
     REQUEST,
-    TEMPLATE,
     CellIdentity,
     Grid,
     GridCell,
@@ -159,7 +159,7 @@ def _require_different(made: Sequence[GridCell], template: str) -> None:
                 f"this is no folder for a cell: {mistake}",
                 setting="--template",
                 received=one.folder,
-                fix=f"write it as {TEMPLATE}, or rename the variant or the set",
+                fix=f"write it as {CELL_TEMPLATE}, or rename the variant or the set",
             )
         if one.folder in seen:
             other = seen[one.folder]
@@ -168,7 +168,7 @@ def _require_different(made: Sequence[GridCell], template: str) -> None:
                 f"{other.dataset} and {one.variant}, {one.checkpoint}, {one.dataset}",
                 setting="--template",
                 received=template,
-                fix=f"name all three in it: {TEMPLATE}",
+                fix=f"name all three in it: {CELL_TEMPLATE}",
             )
         seen[one.folder] = one
 

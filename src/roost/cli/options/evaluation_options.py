@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from roost.base.errors import UsageError
-from roost.package.results.evaluations.evaluation_folder import TEMPLATE
+from roost.package.kinds import CELL_TEMPLATE
 
 if TYPE_CHECKING:
     from roost.operations.evaluating.evaluation_request import EvaluateRequest
@@ -41,7 +41,7 @@ _ALL = (
     click.option("--name", help="The evaluation's name; the same command again goes on with it."),
     click.option(
         "--template",
-        default=TEMPLATE,
+        default=CELL_TEMPLATE,
         show_default=True,
         help="The folder of each cell below that of the evaluation.",
     ),

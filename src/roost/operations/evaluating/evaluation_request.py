@@ -28,10 +28,9 @@ from roost.operations.sessions.rank_layout import RankRequest
 from roost.package import package_name, project_preflight, session_folder, sessions
 from roost.package.checkpoints import selection
 from roost.package.checkpoints.weight_selectors import WeightSelector, parse_selectors
-from roost.package.kinds import TASK_KINDS, TaskKind
+from roost.package.kinds import CELL_TEMPLATE, TASK_KINDS, TaskKind
 from roost.package.package import PackageFolder
 from roost.package.results.evaluations import evaluation_folder
-from roost.package.results.evaluations.evaluation_folder import TEMPLATE
 from roost.package.session_folder import SessionFolder
 from roost.package.setting_locations import setting_locations
 
@@ -63,7 +62,7 @@ class EvaluateRequest:
     name: str | None = None
     """The name of the evaluation; None: that of an evaluation of which the same was asked, else the next
     number."""
-    template: str = TEMPLATE
+    template: str = CELL_TEMPLATE
     """The folder of a cell below that of the evaluation."""
     on_step_error: OnStepError = "raise"
     """Whether the samples of a batch that fails are recorded and passed over."""
@@ -168,7 +167,7 @@ def _check_template(template: str) -> None:
         found = [str(name) for _, name, _, _ in fields]
     except ValueError as error:
         raise UsageError(
-            str(error), setting="--template", received=template, fix=f"write {TEMPLATE}"
+            str(error), setting="--template", received=template, fix=f"write {CELL_TEMPLATE}"
         ) from None
     for name in found:
         if name not in _FIELDS:
@@ -176,7 +175,7 @@ def _check_template(template: str) -> None:
                 f"has {{{name}}}, and there are {', '.join(f'{{{one}}}' for one in _FIELDS)}",
                 setting="--template",
                 received=template,
-                fix=f"{did_you_mean(name, _FIELDS)}write {TEMPLATE}",
+                fix=f"{did_you_mean(name, _FIELDS)}write {CELL_TEMPLATE}",
             )
 
 

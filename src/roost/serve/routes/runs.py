@@ -39,9 +39,9 @@ from roost.operations.responses import (
     SubmitResponse,
 )
 from roost.package import labels, package_name
+from roost.package.kinds import CELL_TEMPLATE
 from roost.package.labels import Labels
 from roost.package.package import PackageFolder
-from roost.package.results.evaluations.evaluation_folder import TEMPLATE
 from roost.serve.http.request_command import request_command
 from roost.serve.http.route import EventStream, FileContent, RequestParameters, Route
 from roost.serve.routes import event_streams, run_files, served_packages, task_resources
@@ -162,7 +162,7 @@ class EvaluateRun(ResourceParameters, frozen=True, kw_only=True):
     """The names of sets; without any, all test sets."""
     name: Line | None = None
     """The name of the evaluation; one that was asked the same goes on."""
-    template: Line = TEMPLATE
+    template: Line = CELL_TEMPLATE
     """The folder of each cell below that of the evaluation."""
     on_step_error: Literal["raise", "skip"] = "raise"
     overrides: Lines = ()

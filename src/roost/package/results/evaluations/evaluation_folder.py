@@ -34,8 +34,6 @@ NAME = "evaluations"
 CELL, CELLS, REQUEST, SUMMARY = "cell.json", "cells.json", "request.json", "summary.json"
 FILES, BATCHES, INPUTS = "files", "batches.jsonl", "inputs.json"
 REPORT = "report.html"
-TEMPLATE = "{variant}/{checkpoint}/{dataset}"
-"""The folder of a cell below that of its evaluation, unless another one is asked for."""
 FOLLOWS_TRAINING = "follows_training"
 """The key of request.json: the training of the package evaluates when it has finished."""
 _MAX_NAMED = 5
