@@ -20,6 +20,7 @@ from roost.base.errors import (
     CheckpointError,
     ConfigError,
     ContractError,
+    Damaged,
     NotFound,
     Refused,
     RoostError,
@@ -36,6 +37,7 @@ from roost.package.results import evaluations
 from roost.package.session_folder import SessionFolder
 from roost.project.package_context import package_code
 from roost.worker import evaluate_task
+from roost.worker.results import weight_mean
 from tests.evaluation.digits import DATASET, RUNNER, digits_package
 from tests.evaluation.evaluating import VARIANTS, evaluate, requested, run_session
 from tests.messages import Messages
@@ -465,6 +467,31 @@ def test_what_has_changed_is_not_mixed(
         run_session(package, folder)
     messages.check(caught.value)
     assert not list(folder.path.rglob("rows.*"))
+
+
+@pytest.mark.parametrize("after", ["checking", "reading"])
+def test_a_checkpoint_that_the_training_removes_meanwhile(
+    digits: PackageFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: str
+) -> None:
+    """Between its check and its manifest it is gone, not damaged; once its weights are read it may go."""
+    package = changed(digits, tmp_path)
+    folder = begun(package, monkeypatch, checkpoints="last")
+    real = weight_mean.read_weights
+
+    def read_weights(path: Path, **options: Any) -> Any:
+        found = real(path, **options) if after == "reading" else None
+        shutil.rmtree(path)
+        if found is None:
+            raise Damaged("its MANIFEST.json cannot be read: it is missing")
+        return found
+
+    monkeypatch.setattr(weight_mean, "read_weights", read_weights)
+    if after == "reading":
+        run_session(package, folder)
+        assert evaluations.EvaluationFolder(folder.path).is_finished
+        return
+    with pytest.raises(NotFound, match="is gone"):
+        run_session(package, folder)
 
 
 @pytest.mark.parametrize(
