@@ -64,7 +64,7 @@ def speech_rows(folder: Path, *, count: int = 24, shift: float = 0.0, seed: int 
                 }
             )
     rows[1]["cer"] = float("nan")
-    rows[5] = {"id": rows[5]["id"], "group/speaker": "spk2", "error": "RuntimeError: <boom>"}
+    rows[5] = {"id": rows[5]["id"], "group/speaker": "spk2", "skipped/error": "RuntimeError: <boom>"}
     return rows
 
 

@@ -36,8 +36,7 @@ from roost.package.package import PackageFolder
 from roost.package.results import evaluations
 from roost.package.session_folder import SessionFolder
 from roost.project.package_context import package_code
-from roost.worker import evaluate_task
-from roost.worker.results import weight_mean
+from roost.worker.results import evaluate_task, weight_mean
 from tests.evaluation.digits import DATASET, RUNNER, digits_package
 from tests.evaluation.evaluating import VARIANTS, evaluate, requested, run_session
 from tests.messages import Messages
@@ -229,6 +228,20 @@ def test_a_metric_of_worst_cases_that_does_not_exist(
     messages.check(caught.value)
 
 
+def test_wrong_worst_cases_are_named_by_the_setting_that_has_them(
+    digits: PackageFolder, tmp_path: Path
+) -> None:
+    """A Runner that a converter has written reads them from a section of its own."""
+    build, read = "def build(self):", 'self.worst_cases = self.args["speechain"]["worst_cases"]'
+    code = RUNNER.replace("worst_cases = ", "own = ").replace(build, f"{build}\n        {read}")
+    package = changed(digits, tmp_path, runner=code)
+    for cases in ("[[los, max, 7]]", "[[loss, max]]"):
+        asked = {"datasets": ["clean"], "overrides": [f"+speechain.worst_cases={cases}"]}
+        with pytest.raises(ConfigError) as caught:
+            run_session(package, requested(package, f"of-{cases}", **asked))
+        assert caught.value.setting == "speechain.worst_cases"
+
+
 @pytest.mark.parametrize(
     ("line", "error"),
     [
@@ -360,6 +373,15 @@ def test_what_cannot_be_asked(
         requested(digits, **{"name": "asked-wrong", **asked})
     messages.check(caught.value)
     assert sorted((digits.path / "evaluations").glob("*")) == before
+
+
+def test_wrong_arguments_are_found_before_the_data_is_built(digits: PackageFolder, tmp_path: Path) -> None:
+    package = changed(
+        digits, tmp_path, dataset=DATASET.replace("def build(self):", "def build(self):\n        1 / 0")
+    )
+    (tmp_path / "v.yaml").write_text("grid: {temprature: [1, 2]}")
+    with pytest.raises(ContractError):
+        run_session(package, requested(package, "typo", variants=tmp_path / "v.yaml"))
 
 
 def test_a_set_that_does_not_exist(digits: PackageFolder, messages: Messages) -> None:
@@ -501,6 +523,7 @@ def test_a_checkpoint_that_the_training_removes_meanwhile(
         "self.ids = [1, 1.0, *range(2, len(x))]",
         'self.ids = [float("inf"), *range(1, len(x))]',
         'self.ids = ["\\udc80", *range(1, len(x))]',
+        "self.ids = [0.5, 2**53 + 1, *range(2, len(x))]",
         "self.ids = torch.zeros(len(x), 2)",
         "self.ids = 5",
         "self.ids = list(range(len(x) + 1))",
@@ -579,6 +602,14 @@ def test_a_number_of_a_batch_does_not_replace_its_size(tmp_path: Path, name: str
             split_values({name: 0.5}, ["a", "b"], files)
 
 
+def test_a_metric_may_be_an_error(tmp_path: Path) -> None:
+    """The column with the errors of skipped samples has a name that no metric has."""
+    with FileWriter(tmp_path) as files:
+        assert split_values({"error": torch.ones(2)}, ["a", "b"], files).columns
+        with pytest.raises(ContractError):
+            split_values({"skipped/error": torch.ones(2)}, ["a", "b"], files)
+
+
 def test_floats_that_numpy_or_parquet_lacks(tmp_path: Path) -> None:
     values = {"x": torch.ones(2, 3).to(torch.float8_e4m3fn), "y": np.ones((2, 3), np.longdouble)}
     with FileWriter(tmp_path) as files:
@@ -593,6 +624,19 @@ def test_the_progress_is_that_of_the_whole_grid(digits: PackageFolder) -> None:
     record = live_progress.read(folder.progress)
     assert record is not None and record.phase == "ended" and record.fraction == 1.0
     assert (record.step, record.total_steps, record.samples) == (2, 2, 2 * 597)
+
+
+def test_the_progress_is_that_of_all_ranks(digits: PackageFolder) -> None:
+    """Rank 0 of two, whose batches are 10 of 19, has 309 of the 597 samples; then rank 1 has the others."""
+    folder = requested(digits, "of_ranks", datasets=["clean"], checkpoints="0")
+    shown = []
+    for rank in (0, 1):
+        with package_code(digits):
+            evaluate_task.evaluate_after_training(digits, folder.path, device="cpu", rank=rank, world_size=2)
+        shown.append(live_progress.read(folder.progress))
+    of_one, of_both = shown
+    assert of_one is not None and (of_one.phase, of_one.samples) == ("testing", 309)
+    assert of_both is not None and (of_both.phase, of_both.samples) == ("ended", 597)
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -673,6 +717,10 @@ def test_a_project_of_a_config_alone(tmp_path: Path) -> None:
     assert rows.row(7)["group/half"] == "second" and rows.row(7)["group/file"] == "d"
     assert rows.row(0)["text"] != evaluations.read_rows(shifted.path).row(0)["text"]
     assert plain.summary is not None and len(plain.summary["worst"][0]["cases"]) == 2
+    wrong = requested(package, "wrong", overrides=["runner.worst_cases=[[hot, min, 2]]"])
+    with pytest.raises(ConfigError) as wrong_cases:
+        run_session(package, wrong)
+    assert wrong_cases.value.setting == "runner.worst_cases"
     (tmp_path / "w.yaml").write_text("grid: {shfit: [0, 1]}")
     with pytest.raises(ContractError) as caught:
         run_session(package, requested(package, "typo", variants=tmp_path / "w.yaml"))

@@ -77,7 +77,7 @@ def test_summarize_hides_what_only_helps(cell: Path) -> None:
 
 def test_skipped_and_missing_values(tmp_path: Path) -> None:
     (tmp_path / "cell.json").write_text(json.dumps({"format": "jsonl"}))
-    rows = [{"id": 0, "n": 3}, {"id": 1, "error": "boom"}, {"id": 2, "n": None}, {"id": 3, "n": 4}]
+    rows = [{"id": 0, "n": 3}, {"id": 1, "skipped/error": "boom"}, {"id": 2, "n": None}, {"id": 3, "n": 4}]
     evaluations.write_part(tmp_path, [0], rows, session=1, rank=0)
     evaluations.merge(tmp_path, range(4))
     runner = Own()

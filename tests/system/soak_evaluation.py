@@ -31,8 +31,8 @@ from roost.package.package import PackageFolder
 from roost.package.results import evaluations
 from roost.package.session_folder import SessionFolder
 from roost.supervisor.output.output_file import rank_output_path
-from roost.worker import evaluate_task  # noqa: F401  - imported once, before the forks
 from roost.worker.__main__ import main as work
+from roost.worker.results import evaluate_task  # noqa: F401  - imported once, before the forks
 from tests.evaluation.digits import digits_package
 
 VARIANTS = "grid: {temperature: [1.0, 2.0, 0.5], noise: [0, 1]}\n"

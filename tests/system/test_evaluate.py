@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from roost.operations.reading.verify import verify
 from roost.package.package import PackageFolder
 from roost.package.results import evaluations
 from tests.cli.programs import ROOST, roost
@@ -140,6 +141,17 @@ def test_after_a_training(tmp_path: Path) -> None:
     assert found.is_finished and len(found.cells()) == 4
     package = PackageFolder.open(tmp_path / "runs" / "a")
     assert package.state == "succeeded"
+    verdicts = {one.path: one.verdict for one in verify(package.path) if one.what == "evaluation"}
+    assert set(verdicts.values()) == {"good"} and "evaluations/1/request.json" in verdicts
     shutil.rmtree(found.path)
-    said = roost("evaluate", "runs/a", "-CPU", "--datasets", "nope", cwd=tmp_path)
-    assert said.returncode == 3 and "there is no such set" in said.stdout + said.stderr
+    _refuse("evaluate", "runs/a", "-CPU", "--datasets", "nope", cwd=tmp_path, code=3)
+    (tmp_path / "w.yaml").write_text("list: {plain: {nose: 1}}\n")
+    _refuse("evaluate", "runs/a", "-CPU", "--variants", "w.yaml", "--devices", "2", cwd=tmp_path, code=1)
+    _refuse("evaluate", "runs/a", "-CPU", "--name", "b", "--template", "{variant}", cwd=tmp_path, code=4)
+
+
+def _refuse(*command: object, cwd: Path, code: int) -> None:
+    """A mistake that only the worker finds leaves nothing in the package."""
+    said = roost(*command, cwd=cwd)
+    assert said.returncode == code and "is removed" in said.stderr, said.stdout + said.stderr
+    assert not (cwd / "runs" / "a" / evaluations.NAME).exists()

@@ -14,6 +14,7 @@ from roost.base import durable
 from roost.evaluation.evaluated_set import EvaluatedSet
 from roost.evaluation.file_writer import FileWriter
 from roost.package.results.evaluations import INPUTS
+from roost.package.results.row_columns import encode_json
 from roost.train.failures.step_report import format_error
 from roost.train.reporting.media_files import Media
 from roost.train.step import seeding
@@ -57,7 +58,7 @@ def write_inputs(cell: Path, evaluated: EvaluatedSet, summary: Mapping[str, Any]
                 return
             found[str(id_)] = {name: _shown(name, value, id_, files) for name, value in _parts(sample)}
     if found:
-        durable.write(cell / INPUTS, msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n")
+        durable.write(cell / INPUTS, msgspec.json.format(encode_json(found), indent=1) + b"\n")
 
 
 def _parts(sample: Any) -> Iterator[tuple[str, Any]]:

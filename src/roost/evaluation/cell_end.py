@@ -3,6 +3,9 @@ them."""
 
 from __future__ import annotations
 
+import json
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,12 @@ from roost.evaluation import cell as cells
 from roost.evaluation.evaluated_set import EvaluatedSet
 from roost.evaluation.reports import report_files
 from roost.evaluation.summary import Case
+from roost.package import session_folder
 from roost.package.results import evaluations
+from roost.package.seals import seal, session_seal
+from roost.package.seals.session_seal import FOLDER_SEAL
+
+_CASES = "worst_cases"
 
 
 def worst_cases(runner: Any) -> list[Case] | None:
@@ -21,8 +29,18 @@ def worst_cases(runner: Any) -> list[Case] | None:
     Raises:
         ConfigError: They are no list of metric, end and number.
     """
-    given = getattr(runner, "worst_cases", None)
-    return summary.parse_cases(given, setting="Runner.worst_cases") if given else None
+    given = getattr(runner, _CASES, None)
+    return summary.parse_cases(given, setting=_setting_of(given, runner.args)) if given else None
+
+
+def _setting_of(given: object, settings: Mapping[str, Any]) -> str:
+    """Returns the setting with these cases, such as ``runner.worst_cases``, from which the Runner has read
+    them; without one its attribute."""
+    shown = json.dumps(given, default=str)  # a tuple and a list are the same
+    for name, section in settings.items():
+        if isinstance(section, Mapping) and json.dumps(section.get(_CASES), default=str) == shown:
+            return f"{name}.{_CASES}"
+    return f"Runner.{_CASES}"
 
 
 def finish_cell(folder: Path, evaluated: EvaluatedSet, runner: Any) -> bool:
@@ -37,11 +55,11 @@ def finish_cell(folder: Path, evaluated: EvaluatedSet, runner: Any) -> bool:
 
     Raises:
         RoostError: An id is missing or occurs twice.
-        ConfigError: A metric of `Runner.worst_cases` does not exist.
+        ConfigError: A metric of the worst cases does not exist.
         OSError: The rows could not be written; the parts remain.
     """
     with cells.locked_folder(folder):
-        if (folder / evaluations.SUMMARY).is_file():
+        if (folder / FOLDER_SEAL).is_file():
             return True
         if evaluations.rows_path(folder) is None and len(evaluations.finished_batches(folder)) < len(
             evaluated.sizes
@@ -64,12 +82,14 @@ def finish_cell(folder: Path, evaluated: EvaluatedSet, runner: Any) -> bool:
             batch_values=evaluations.read_batch_values(folder),
         )
         case_inputs.write_inputs(folder, evaluated, made, seed=cell.seed)
-        summary.write(folder, made)  # last: with it the cell is finished
+        summary.write(folder, made)
+        session_seal.write_folder_seal(folder, max_seconds=math.inf)  # last: with it the cell is finished
         return True
 
 
 def finish_evaluation(folder: Path) -> bool:
-    """Writes the reports of an evaluation if all its cells are finished; returns whether they are.
+    """Writes the reports of an evaluation, and its seal, if all its cells are finished; returns whether they
+    are.
 
     Each rank calls this at its end; the one that comes last finds all cells finished.
 
@@ -85,10 +105,20 @@ def finish_evaluation(folder: Path) -> bool:
             return False
         for above in {parent for one in found.cells for parent in _above(folder, one.folder)}:
             durable.sweep(above)
-        if not (folder / report_files.HTML).is_file():  # written last
+        if not (folder / FOLDER_SEAL).is_file():  # written last
             report_files.write_reports(folder)
+            _seal_evaluation(folder, [one.folder for one in found.cells])
             print(f"report: {folder / report_files.HTML}", flush=True)
         return True
+
+
+def _seal_evaluation(folder: Path, cell_folders: Sequence[str]) -> None:
+    """Seals the files of an evaluation, and the seals of its cells."""
+    names = [evaluations.CELLS, report_files.MARKDOWN, report_files.HTML]
+    if not any((folder / session_folder.FOLDER).iterdir()):  # else the seals of its sessions have it
+        names.append(evaluations.REQUEST)
+    names += [f"{cell}/{FOLDER_SEAL}" for cell in cell_folders]
+    seal.write(folder / FOLDER_SEAL, folder, names)
 
 
 def _above(folder: Path, cell: str) -> list[Path]:

@@ -17,6 +17,7 @@ from roost.base.errors import RoostError
 from roost.evaluation import cell as cells
 from roost.evaluation.cell import CellIdentity
 from roost.package.results import evaluations
+from roost.package.seals.session_seal import FOLDER_SEAL
 
 State = Literal["waiting", "running", "finished"]
 
@@ -112,13 +113,25 @@ def write_grid(folder: Path, grid: Grid) -> None:
 
 
 def open_grid(folder: Path, make: Callable[[], Grid]) -> Grid:
-    """Returns the grid of an evaluation, made by ``make`` if there is none yet."""
+    """Returns the grid of an evaluation, made by ``make`` if there is none yet. A finished cell whose folder
+    was removed is to be computed again."""
     with cells.locked_folder(folder):
         found = read_grid(folder)
         if found is None:
             found = make()
             write_grid(folder, found)
+        kept = [_without_removed(folder, one) for one in found.cells]
+        if kept != found.cells:
+            durable.discard(folder / FOLDER_SEAL)  # the reports will be others, too
+            found = msgspec.structs.replace(found, cells=kept)
+            write_grid(folder, found)
         return found
+
+
+def _without_removed(folder: Path, one: GridCell) -> GridCell:
+    if one.state != "finished" or (folder / one.folder).is_dir():
+        return one
+    return msgspec.structs.replace(one, state="waiting", same_as=None, found_in=None, skipped=0)
 
 
 def change_cells(folder: Path, changes: Mapping[str, Mapping[str, Any]]) -> Grid:

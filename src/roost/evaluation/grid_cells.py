@@ -17,10 +17,11 @@ from roost.evaluation.evaluated_set import EvaluatedSet
 from roost.evaluation.grid import GridCell, GridCheckpoint
 from roost.evaluation.reports import report_files
 from roost.package.results import evaluations
+from roost.package.seals.session_seal import FOLDER_SEAL
 
 DEFAULT_TEMPLATE = "{variant}/{checkpoint}/{dataset}"
 _SESSIONS = ("sessions", "system", "blackbox", "profile", "lock", "progress", "_output.txt")
-_RESULTS = (evaluations.REQUEST, evaluations.CELLS, report_files.MARKDOWN, report_files.HTML)
+_RESULTS = (evaluations.REQUEST, evaluations.CELLS, report_files.MARKDOWN, report_files.HTML, FOLDER_SEAL)
 _OWN_NAMES = frozenset([*_SESSIONS, *_RESULTS])
 """What a folder of an evaluation has beside its cells."""
 _MAX_NAME_BYTES = 220

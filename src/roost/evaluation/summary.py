@@ -42,6 +42,8 @@ class Case(NamedTuple):
     worst: Direction
     """Where the worst values are: ``max`` for an error rate."""
     number: int
+    setting: str = "worst_cases"
+    """Where the request comes from, for messages."""
 
     @property
     def best(self) -> Direction:
@@ -75,11 +77,11 @@ def parse_cases(given: object, *, setting: str = "worst_cases") -> list[Case]:
                 received=one,
                 fix='give [("wer", "max", 10)]: the ten samples with the largest values are the worst',
             )
-        made.append(Case(*entry))
+        made.append(Case(*entry)._replace(setting=setting))
     return made
 
 
-def check_cases(cases: Sequence[Case], known: Collection[str], *, setting: str = "worst_cases") -> None:
+def check_cases(cases: Sequence[Case], known: Collection[str]) -> None:
     """Checks that there are the metrics of some cases.
 
     Raises:
@@ -93,7 +95,7 @@ def check_cases(cases: Sequence[Case], known: Collection[str], *, setting: str =
             )
             raise ConfigError(
                 f"there is no such metric of a sample; {listed}",
-                setting=setting,
+                setting=case.setting,
                 received=case.metric,
                 fix=f"{did_you_mean(case.metric, names)}name one of them, or return it from test()",
             )

@@ -52,8 +52,8 @@ class ProgressRecord:
 class ProgressFile:
     """Writes progress records to ``path``, which is created if it does not exist.
 
-    Readers show the first record. Ranks that do not work in lockstep have further ones, by which the
-    supervisor sees that one of them works on.
+    Readers show the first record. Ranks that do not work in lockstep have further ones, whose sum is shown,
+    and by which the supervisor sees that one of them works on.
 
     Two slots are written in turn, each with a sequence number and a checksum; the valid one with the higher
     number counts. So a reader during a write, or after a writer was killed during one, gets the record
@@ -72,6 +72,11 @@ class ProgressFile:
             self._map = mmap.mmap(fd, self._at + _RECORD_BYTES)
         finally:
             os.close(fd)
+        self._sequence = found[0] if found is not None else 0
+
+    def take_up(self) -> None:
+        """Prepares to publish after another process, of several that write this record in turn."""
+        found = _newest(self._map[self._at : self._at + _RECORD_BYTES])
         self._sequence = found[0] if found is not None else 0
 
     def publish(
@@ -121,10 +126,10 @@ def read(path: Path) -> ProgressRecord | None:
 
 
 class ProgressReader:
-    """Reads the record at ``path`` again and again; one that is still the same is not parsed again."""
+    """Reads a record of the file ``path`` again and again; one that is still the same is not parsed again."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, *, record: int = 0) -> None:
+        self._path, self._at = path, record * _RECORD_BYTES
         self._data = b""
         self._record: ProgressRecord | None = None
 
@@ -136,7 +141,7 @@ class ProgressReader:
             return None
         try:
             for _ in range(_READ_TRIES):
-                data = os.pread(fd, _RECORD_BYTES, 0)
+                data = os.pread(fd, _RECORD_BYTES, self._at)
                 if data == self._data and data:
                     return self._record
                 found = _newest(data)

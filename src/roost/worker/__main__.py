@@ -135,7 +135,7 @@ def _run_task(path: str, task: str, session: int | None) -> str:
     if kind is TaskKind.EVALUATE:
         assert session is not None, "an evaluation has a session folder"
         with paused_collector():
-            from roost.worker.evaluate_task import evaluate
+            from roost.worker.results.evaluate_task import evaluate
         return evaluate(package, Path(task), session)
     if session is not None:
         with paused_collector():

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from roost.base import durable, traceback_frames
 from roost.base.errors import INTERRUPTED_EXIT_CODE, STOPPED_EXIT_CODE, PeerLost, RoostError, with_fix
 from roost.base.exception_record import ExceptionRecord, record_exception
-from roost.base.system.worker_protocol import OUT_OF_MEMORY
+from roost.base.system.worker_protocol import MISTAKE, OUT_OF_MEMORY
 from roost.base.text.terminal_text import escape_control
 from roost.base.traceback_frames import ProjectFiles, single_line, truncate
 from roost.worker.causes import cause_table
@@ -189,7 +189,7 @@ def _user_error_report(
         f"error: {escape_control(text)}",
         *([escape_control(cause.description)] if cause else []),
     )
-    return FailureReport("error", single_line(text), code, lines, full_traceback, is_complete=True)
+    return FailureReport(MISTAKE, single_line(text), code, lines, full_traceback, is_complete=True)
 
 
 # --- an exception in the project's code ---------------------------------------------------------------------

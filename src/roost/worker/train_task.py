@@ -78,7 +78,7 @@ def _evaluate(
 ) -> None:
     """Carries out the evaluations that were requested to follow the training. It has succeeded: an error of
     an evaluation is printed, and `roost evaluate` goes on with it."""
-    from roost.worker import evaluate_task  # most trainings do not need it
+    from roost.worker.results import evaluate_task  # most trainings do not need it
 
     stop.release()
     if dist.is_available() and dist.is_initialized():

@@ -15,7 +15,11 @@ from tests.evaluation.made_evaluation import make_cell
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """An evaluation with a finished cell, one of whose samples was skipped, and one that waits."""
-    rows = [{"id": 0, "wer": 0.25}, {"id": 1, "wer": 0.75}, {"id": 2, "error": "ValueError: no sound"}]
+    rows = [
+        {"id": 0, "wer": 0.25},
+        {"id": 1, "wer": 0.75},
+        {"id": 2, "skipped/error": "ValueError: no sound"},
+    ]
     make_cell(tmp_path / "beam=1" / "best" / "test", rows)
     cells = [
         {

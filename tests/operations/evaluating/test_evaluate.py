@@ -53,11 +53,24 @@ def test_a_finished_evaluation_is_not_run_again(package: PackageFolder, messages
     folder = make_folder(check_request(request), "done").path
     cell = {"variant": "v", "checkpoint": "last", "dataset": "test", "folder": "v", "state": "finished"}
     (folder / evaluations.CELLS).write_bytes(sessions.to_json({"cells": [cell]}))
+    (folder / "v").mkdir()
     started = evaluate(request)
     assert started.running is None and started.folder == folder
     with pytest.raises(Refused) as caught:
         submit_evaluate(request, TaskOptions(gpus=0))
     messages.check(caught.value)
+
+
+def test_one_that_cannot_begin_leaves_nothing(
+    package: PackageFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def take_leases(*_: object) -> None:
+        raise Refused("the card is taken")
+
+    monkeypatch.setattr("roost.operations.sessions.foreground_lease.take_leases", take_leases)
+    with pytest.raises(Refused, match="taken"):
+        evaluate(EvaluateRequest(package=package.path, name="taken", checkpoints="last"))
+    assert not (package.path / evaluations.NAME / "taken").exists()
 
 
 def test_a_relative_request_finds_its_folder_again(package: PackageFolder) -> None:

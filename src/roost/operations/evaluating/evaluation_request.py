@@ -243,7 +243,7 @@ def _require_native(package: PackageFolder) -> None:
     )
 
 
-def _existing(checked: CheckedRequest, folder: Path) -> SessionFolder:
+def _existing(checked: CheckedRequest, folder: Path) -> SessionFolder | None:
     body = sessions.load_json(folder / evaluations.REQUEST)
     if body is None:
         raise Refused(
@@ -256,8 +256,8 @@ def _existing(checked: CheckedRequest, folder: Path) -> SessionFolder:
     found = SessionFolder(folder, checked.package.path)
     different = _differences(body, checked.body)
     if different and _has_failed_before_its_grid(found):
-        durable.write(folder / evaluations.REQUEST, sessions.to_json({**body, **checked.body}))
-        return found
+        durable.discard(folder)
+        return None
     if different:
         shown = different[:_MAX_DIFFERENCES]
         more = [f"… {len(different)} in all"] if len(different) > len(shown) else []

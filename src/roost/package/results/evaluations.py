@@ -11,9 +11,10 @@ part with whole batches, and merged when all batches are there::
         files/               files of samples
         inputs.json          inputs of the worst and the best cases
         summary.json
+        seal.json            sizes and digests of all of them; written last: with it the cell is finished
 
 A row is ``{"id": ..., "<metric>": number, "<output>": value, "group/<name>": label}``. A sample that was
-skipped has a row, too: ``{"id": ..., "error": text}``.
+skipped has a row, too: ``{"id": ..., "skipped/error": text}``.
 """
 
 from __future__ import annotations
@@ -41,10 +42,12 @@ from roost.package.results.row_columns import (
     column_of,
     columns_of_rows,
     concatenate,
+    decode_json,
     join,
     ordered_names,
 )
 from roost.package.results.row_files import TYPES_FILE, Format, PartMeta, RowFile
+from roost.package.seals import session_seal
 
 NAME = "evaluations"
 CELL, CELLS, REQUEST, SUMMARY = "cell.json", "cells.json", "request.json", "summary.json"
@@ -395,8 +398,11 @@ def read_batch_values(cell: Path) -> list[dict[str, Any]]:
 def read_inputs(cell: Path) -> dict[str, dict[str, Any]]:
     """Returns the inputs of the worst and the best cases, by the texts of their ids; a value is plain, or
     ``{"file": path below the cell's folder}``."""
-    found = sessions.load_json(cell / INPUTS) or {}
-    return {id_: values for id_, values in found.items() if isinstance(values, dict)}
+    try:
+        found = decode_json((cell / INPUTS).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return {id_: values for id_, values in dict(found).items() if isinstance(values, dict)}
 
 
 class EvaluationCell(NamedTuple):
@@ -438,9 +444,25 @@ class EvaluationFolder(NamedTuple):
 
     @property
     def is_finished(self) -> bool:
-        """Whether all cells are finished."""
+        """Whether all cells are finished, and none was removed since."""
         found = self.cells()
-        return bool(found) and all(one.state == "finished" for one in found)
+        return bool(found) and all(one.state == "finished" and one.path.is_dir() for one in found)
+
+    def require_whole(self) -> None:
+        """Compares the files of the finished cells with their seals.
+
+        Raises:
+            RoostError: One is not as it was written.
+        """
+        damages = ((one.folder, session_seal.folder_damage(one.path)) for one in self.cells())
+        found = [f"{cell}: {damage}" for cell, damage in damages if damage is not None]
+        if found:
+            more = f"; {len(found) - _MAX_NAMED:,} more cells" if len(found) > _MAX_NAMED else ""
+            raise RoostError(
+                f"finished cells are not as they were written: {'; '.join(found[:_MAX_NAMED])}{more}",
+                where=self.path,
+                fix="remove the folders of these cells: the same command evaluates them again",
+            )
 
     def cells(self) -> list[EvaluationCell]:
         """Returns the cells in the order of the grid; none where cells.json is missing."""

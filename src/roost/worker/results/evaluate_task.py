@@ -33,6 +33,8 @@ from roost.package import sessions
 from roost.package.checkpoints.weight_selectors import WeightSelector
 from roost.package.package import PackageFolder, with_overrides
 from roost.package.results import evaluations, row_files
+from roost.package.results.row_columns import ERROR, ID
+from roost.package.seals.session_seal import FOLDER_SEAL
 from roost.package.session_folder import SessionFolder
 from roost.package.setting_locations import setting_locations
 from roost.project import native_project
@@ -112,9 +114,11 @@ def evaluate_after_training(
 def _run(package: PackageFolder, folder: Path, device: str, share: Share, *, follows_training: bool) -> None:
     request = sessions.load_json(folder / evaluations.REQUEST) or {}
     evaluated = _EvaluatedPackage(package.path, request["overrides"])
+    _, settings = native_project.resolve_settings(evaluated, request["project"])
     if not follows_training:
-        _, settings = native_project.resolve_settings(evaluated, request["project"])
         torch_settings.apply(settings, device=device, first=initial_environment(package))
+    made = native_project.runner_class(settings, package.path, setting_locations(evaluated))
+    variant_arguments.require_arguments(made, request["variants"])  # before the data, which may take minutes
     loaded = load_experiment(
         evaluated,
         untrained=True,
@@ -173,7 +177,8 @@ class _Evaluation:
 
     def run(self) -> None:
         """Computes this rank's share of all cells, and completes the cells whose last batch it computes."""
-        variant_arguments.require_arguments(type(self._runner), self._request["variants"])
+        if self._share.rank == 0:
+            evaluations.EvaluationFolder(self._folder).require_whole()
         found = grid.open_grid(self._folder, self._make_grid)
         self._require_unchanged(found)
         self._check_stack(found)
@@ -254,9 +259,9 @@ class _Evaluation:
         arguments = found.variants[one.variant]
         with cells.locked_folder(self._folder):
             cells.prepare_cell(folder, self._cell_file(found, one, evaluated))
-        if not (folder / evaluations.SUMMARY).is_file():
+        if not (folder / FOLDER_SEAL).is_file():
             finished = cells.finished_batches(folder, len(evaluated.sizes))
-            progress.begin(one, finished, evaluated)
+            progress.begin(finished, evaluated)
             CellLoop(
                 cell=folder,
                 evaluated=evaluated,
@@ -274,17 +279,16 @@ class _Evaluation:
             self._note_finished(found, one)
 
     def _check_values(self, values: SampleValues) -> None:
-        """Checks that the metrics of `Runner.worst_cases` are among the numbers of the samples."""
+        """Checks that the metrics of the worst cases are among the numbers of the samples."""
         summary.check_cases(
             cell_end.worst_cases(self._runner) or (),
             [name for name, column in values.columns.items() if is_metric(column)],
-            setting="Runner.worst_cases",
         )
 
     def _note_finished(self, found: Grid, one: GridCell) -> None:
         """Marks a cell as finished in the grid, with the later ones that are copied from it. The rank that
         comes first prints it."""
-        skipped = len(evaluations.skipped(evaluations.read_rows(self._folder / one.folder, ["id", "error"])))
+        skipped = len(evaluations.skipped(evaluations.read_rows(self._folder / one.folder, [ID, ERROR])))
         finished = [one, *cell_copies.copy_to_twins(self._folder, found, one)]
         before = grid.read_grid(self._folder)
         is_new = before is not None and any(
