@@ -44,7 +44,8 @@ def _setting_of(given: object, settings: Mapping[str, Any]) -> str:
 
 
 def finish_cell(folder: Path, evaluated: EvaluatedSet, runner: Any) -> bool:
-    """Merges and summarizes the rows of a cell if all its batches have rows; returns whether it is finished.
+    """Merges and summarizes the rows of a cell if all its batches have rows; returns whether this call has
+    finished it.
 
     Each rank calls this after its share; the one that comes last finds all batches.
 
@@ -59,8 +60,8 @@ def finish_cell(folder: Path, evaluated: EvaluatedSet, runner: Any) -> bool:
         OSError: The rows could not be written; the parts remain.
     """
     with cells.locked_folder(folder):
-        if (folder / FOLDER_SEAL).is_file():
-            return True
+        if evaluations.is_finished_cell(folder):
+            return False
         if evaluations.rows_path(folder) is None and len(evaluations.finished_batches(folder)) < len(
             evaluated.sizes
         ):
@@ -106,6 +107,7 @@ def finish_evaluation(folder: Path) -> bool:
         for above in {parent for one in found.cells for parent in _above(folder, one.folder)}:
             durable.sweep(above)
         if not (folder / FOLDER_SEAL).is_file():  # written last
+            grid.write_grid(folder, found)
             report_files.write_reports(folder)
             _seal_evaluation(folder, [one.folder for one in found.cells])
             print(f"report: {folder / report_files.HTML}", flush=True)

@@ -54,6 +54,7 @@ def test_a_finished_evaluation_is_not_run_again(package: PackageFolder, messages
     cell = {"variant": "v", "checkpoint": "last", "dataset": "test", "folder": "v", "state": "finished"}
     (folder / evaluations.CELLS).write_bytes(sessions.to_json({"cells": [cell]}))
     (folder / "v").mkdir()
+    (folder / evaluations.REPORT).touch()
     started = evaluate(request)
     assert started.running is None and started.folder == folder
     with pytest.raises(Refused) as caught:

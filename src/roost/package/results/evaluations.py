@@ -405,6 +405,11 @@ def read_inputs(cell: Path) -> dict[str, dict[str, Any]]:
     return {id_: values for id_, values in dict(found).items() if isinstance(values, dict)}
 
 
+def is_finished_cell(cell: Path) -> bool:
+    """Whether a cell is finished: its folder is sealed then."""
+    return (cell / session_seal.FOLDER_SEAL).is_file()
+
+
 class EvaluationCell(NamedTuple):
     """A cell of an evaluation, as cells.json lists it."""
 
@@ -444,9 +449,11 @@ class EvaluationFolder(NamedTuple):
 
     @property
     def is_finished(self) -> bool:
-        """Whether all cells are finished, and none was removed since."""
+        """Whether all cells are finished and in the report, and none was removed since."""
         found = self.cells()
-        return bool(found) and all(one.state == "finished" and one.path.is_dir() for one in found)
+        return (self.path / REPORT).is_file() and all(
+            one.state == "finished" and one.path.is_dir() for one in found
+        )
 
     def require_whole(self) -> None:
         """Compares the files of the finished cells with their seals.
@@ -476,16 +483,11 @@ class EvaluationFolder(NamedTuple):
             with contextlib.suppress(KeyError, TypeError):
                 if not _is_below(one["folder"]):
                     continue
-                found.append(
-                    EvaluationCell(
-                        self.path / one["folder"],
-                        str(one["variant"]),
-                        str(one["checkpoint"]),
-                        str(one["dataset"]),
-                        str(one.get("state", "unknown")),
-                        str(one["folder"]),
-                    )
-                )
+                path, state = self.path / one["folder"], str(one.get("state", "unknown"))
+                if state != "finished" and is_finished_cell(path):
+                    state = "finished"
+                variant, checkpoint, dataset = (str(one[key]) for key in ("variant", "checkpoint", "dataset"))
+                found.append(EvaluationCell(path, variant, checkpoint, dataset, state, str(one["folder"])))
         return found
 
 
