@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 
 from roost.base.errors import RoostError
-from roost.evaluation import grid
 from roost.operations.evaluating.evaluate import evaluate as evaluate_in_session
 from roost.operations.evaluating.evaluation_request import EvaluateRequest
 from roost.operations.reading.verify import Finding, verify
 from roost.package.package import PackageFolder
-from roost.package.results import evaluations
+from roost.package.results.evaluations import evaluation_folder
 from roost.package.seals import seal
 from tests.evaluation.digits import digits_package
 from tests.evaluation.evaluating import evaluate, requested, run_session
@@ -103,7 +102,7 @@ def test_a_damaged_cell_is_not_found_again(digits: PackageFolder) -> None:
     folder = requested(digits, "again", datasets=["clean", "noisy"])
     printed = run_session(digits, folder)
     assert f"{source} is evaluated again: rows.parquet has other bytes than were written" in printed
-    found = grid.read_grid(folder.path)
+    found = evaluation_folder.read_grid(folder.path)
     assert found is not None and [one.found_in is None for one in found.cells] == [False, True]
     assert (folder.path / CELL / "rows.parquet").read_bytes() == whole
     assert seal.read(folder.path / CELL / "seal.json") == seal.read(source / "seal.json")
@@ -114,7 +113,7 @@ def test_a_copy_of_a_cell_has_a_seal_of_its_own(digits: PackageFolder) -> None:
     last = max(int(path.name[6:].split(".")[0]) for path in digits.checkpoints.iterdir())
     for name, checkpoints in (("last", "last"), ("id", str(last))):
         folder = evaluate(digits, name, datasets=["noisy"], checkpoints=checkpoints)
-    (copy,) = evaluations.EvaluationFolder(folder).cells()
+    (copy,) = evaluation_folder.EvaluationFolder(folder).cells()
     assert json.loads((copy.path / "cell.json").read_text())["checkpoint"] == str(last)
     assert all(one.verdict == "good" for one in verify(digits.path) if one.what == "evaluation")
 
@@ -134,10 +133,10 @@ def test_a_damaged_cell_of_the_same_evaluation_is_an_error_and_may_be_removed(
         run_session(digits, session)
     shutil.rmtree(folder / CELL)
     (folder / "report.md").unlink()
-    assert not evaluations.EvaluationFolder(folder).is_finished
+    assert not evaluation_folder.EvaluationFolder(folder).is_finished
     run_session(digits, session)
     assert {path: path.read_bytes() for path in before} == before
-    assert (folder / "report.md").is_file() and evaluations.EvaluationFolder(folder).is_finished
+    assert (folder / "report.md").is_file() and evaluation_folder.EvaluationFolder(folder).is_finished
     assert {one.verdict for one in findings(digits).values()} == {"good"}
 
 
@@ -151,7 +150,7 @@ def test_a_cell_that_was_cut_before_its_seal_is_finished_by_the_next_session(
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr("roost.package.seals.session_seal.write_folder_seal", write_folder_seal)
         run_session(digits, folder)
-    (one,) = evaluations.EvaluationFolder(folder.path).cells()
+    (one,) = evaluation_folder.EvaluationFolder(folder.path).cells()
     assert one.state == "waiting" and (one.path / "summary.json").is_file()
     run_session(digits, folder)
-    assert evaluations.EvaluationFolder(folder.path).is_finished and (one.path / "seal.json").is_file()
+    assert evaluation_folder.EvaluationFolder(folder.path).is_finished and (one.path / "seal.json").is_file()

@@ -16,7 +16,7 @@ import pytest
 
 from roost.operations.reading.verify import verify
 from roost.package.package import PackageFolder
-from roost.package.results import evaluations
+from roost.package.results.evaluations import evaluation_folder
 from tests.cli.programs import ROOST, roost
 from tests.evaluation.digits import DATASET, RUNNER, digits_package
 from tests.evaluation.evaluating import requested
@@ -41,8 +41,8 @@ def test_killed_and_gone_on_with_other_ranks(tmp_path: Path) -> None:
     assert said.returncode == 0, said.stdout + said.stderr
     assert "noisy" in said.stdout and "error_rate" in said.stdout
     whole = tmp_path / "whole"
-    (package.path / evaluations.NAME / "whole").rename(whole)
-    folder = package.path / evaluations.NAME / "cut"
+    (package.path / evaluation_folder.NAME / "whole").rename(whole)
+    folder = package.path / evaluation_folder.NAME / "cut"
     for turn, ranks in enumerate((1, 2, 3)):
         arguments = [*ROOST, *map(str, asked), "--name", "cut", "--devices", str(ranks)]
         program = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -137,7 +137,7 @@ def test_after_a_training(tmp_path: Path) -> None:
     command = ["run", "config.json", "--name", "a", "--evaluate", "--variants", "v.yaml"]
     said = roost(*command, "-CPU", "--devices", "2", cwd=tmp_path)
     assert said.returncode == 0, said.stdout + said.stderr
-    found = evaluations.EvaluationFolder(tmp_path / "runs" / "a" / "evaluations" / "1")
+    found = evaluation_folder.EvaluationFolder(tmp_path / "runs" / "a" / "evaluations" / "1")
     assert found.is_finished and len(found.cells()) == 4
     package = PackageFolder.open(tmp_path / "runs" / "a")
     assert package.state == "succeeded"
@@ -154,4 +154,4 @@ def _refuse(*command: object, cwd: Path, code: int) -> None:
     """A mistake that only the worker finds leaves nothing in the package."""
     said = roost(*command, cwd=cwd)
     assert said.returncode == code and "is removed" in said.stderr, said.stdout + said.stderr
-    assert not (cwd / "runs" / "a" / evaluations.NAME).exists()
+    assert not (cwd / "runs" / "a" / evaluation_folder.NAME).exists()

@@ -20,7 +20,7 @@ from roost.operations.reading import package_schema
 from roost.operations.reading.show import show
 from roost.operations.reading.verify import Finding, verify
 from roost.package.package import PackageFolder
-from roost.package.results import evaluations
+from roost.package.results.evaluations import evaluation_folder
 from roost.package.resume import resume_gate
 from tests.cli.programs import roost
 from tests.operations.packages import project
@@ -193,7 +193,7 @@ def _read(package: Path) -> dict[str, Any]:
         "predictions": [attempt(file.read_bytes) for file in sorted(package.glob("predictions/*/*"))],
         "evaluations": [
             (one.path, [attempt(file.read_bytes) for file in sorted(one.path.rglob("*.*"))])
-            for folder in evaluations.read_all(package)
+            for folder in evaluation_folder.read_all(package)
             for one in folder.cells()
         ],
         "reports": [attempt(file.read_bytes) for file in sorted(package.glob("evaluations/*/*.*"))],

@@ -13,9 +13,8 @@ import msgspec
 from roost.base import durable
 from roost.base.errors import RoostError
 from roost.evaluation import cell as cells
-from roost.evaluation.cell import CellIdentity
-from roost.evaluation.grid import GridCell
-from roost.package.results import evaluations
+from roost.package.results.evaluations import evaluation_folder
+from roost.package.results.evaluations.evaluation_folder import CellIdentity, GridCell
 from roost.package.seals import session_seal
 from roost.package.seals.session_seal import FOLDER_SEAL
 
@@ -66,12 +65,12 @@ def finished_cells(package: Path, *, without: Path) -> dict[CellIdentity, list[P
     """Returns the finished cells of all other evaluations of a package, by what they compute. One with
     skipped samples is not among them: what failed there may succeed, and an error may be asked for here."""
     found: dict[CellIdentity, list[Path]] = {}
-    for evaluation in evaluations.read_all(package):
+    for evaluation in evaluation_folder.read_all(package):
         if evaluation.path == without:
             continue
         for one in evaluation.cells():
             with suppress(RoostError):
-                known = cells.read_cell(one.path)
+                known = evaluation_folder.read_cell(one.path)
                 summary = one.summary
                 if known is not None and summary is not None and not summary.get("num_skipped"):
                     found.setdefault(known.identity, []).append(one.path)
@@ -99,7 +98,7 @@ def _copy_cell(source: Path, folder: Path, one: GridCell, variants: Variants) ->
     durable.discard(final)  # one that was begun
     staging = durable.make_staging_folder(final)
     _copy_files(source, staging)
-    copied = cells.read_cell(staging)
+    copied = evaluation_folder.read_cell(staging)
     assert copied is not None
     own = msgspec.structs.replace(
         copied, variant=one.variant, arguments=variants[one.variant], checkpoint=one.checkpoint

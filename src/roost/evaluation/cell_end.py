@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from roost.base import durable
-from roost.evaluation import case_inputs, grid, set_metrics, summary
+from roost.evaluation import case_inputs, grid
 from roost.evaluation import cell as cells
 from roost.evaluation.evaluated_set import EvaluatedSet
 from roost.evaluation.reports import report_files
-from roost.evaluation.summary import Case
+from roost.evaluation.summaries import set_metrics, summary
+from roost.evaluation.summaries.summary import Case
 from roost.package import session_folder
-from roost.package.results import evaluations
+from roost.package.results.evaluations import evaluation_folder, evaluation_rows
 from roost.package.seals import seal, session_seal
 from roost.package.seals.session_seal import FOLDER_SEAL
 
@@ -60,27 +61,27 @@ def finish_cell(folder: Path, evaluated: EvaluatedSet, runner: Any) -> bool:
         OSError: The rows could not be written; the parts remain.
     """
     with cells.locked_folder(folder):
-        if evaluations.is_finished_cell(folder):
+        if evaluation_folder.is_finished_cell(folder):
             return False
-        if evaluations.rows_path(folder) is None and len(evaluations.finished_batches(folder)) < len(
+        if evaluation_rows.rows_path(folder) is None and len(evaluation_rows.finished_batches(folder)) < len(
             evaluated.sizes
         ):
             return False
-        for written in (folder, folder / evaluations.FILES):  # by now no rank writes into them
+        for written in (folder, folder / evaluation_folder.FILES):  # by now no rank writes into them
             if written.is_dir():
                 durable.sweep(written)
-        evaluations.merge(folder, evaluated.ids)
-        cell = cells.read_cell(folder)
+        evaluation_rows.merge(folder, evaluated.ids)
+        cell = evaluation_folder.read_cell(folder)
         assert cell is not None
         set_values = set_metrics.compute_set_values(folder, runner, evaluated.name, seed=cell.seed)
         made = summary.summarize(
-            evaluations.read_rows(folder, summary.needed_columns(folder)),
+            evaluation_rows.read_rows(folder, summary.needed_columns(folder)),
             identity=cells.joined_digest(
                 [getattr(cell.identity, one) for one in cell.identity.__struct_fields__]
             ),
             cases=worst_cases(runner),
             set_values=set_values,
-            batch_values=evaluations.read_batch_values(folder),
+            batch_values=evaluation_rows.read_batch_values(folder),
         )
         case_inputs.write_inputs(folder, evaluated, made, seed=cell.seed)
         summary.write(folder, made)
@@ -101,7 +102,7 @@ def finish_evaluation(folder: Path) -> bool:
         Refused: The folder cannot be written.
     """
     with cells.locked_folder(folder):
-        found = grid.read_grid(folder)
+        found = evaluation_folder.read_grid(folder)
         if found is None or not found.is_finished:
             return False
         for above in {parent for one in found.cells for parent in _above(folder, one.folder)}:
@@ -116,9 +117,9 @@ def finish_evaluation(folder: Path) -> bool:
 
 def _seal_evaluation(folder: Path, cell_folders: Sequence[str]) -> None:
     """Seals the files of an evaluation, and the seals of its cells."""
-    names = [evaluations.CELLS, report_files.MARKDOWN, report_files.HTML]
+    names = [evaluation_folder.CELLS, report_files.MARKDOWN, report_files.HTML]
     if not any((folder / session_folder.FOLDER).iterdir()):  # else the seals of its sessions have it
-        names.append(evaluations.REQUEST)
+        names.append(evaluation_folder.REQUEST)
     names += [f"{cell}/{FOLDER_SEAL}" for cell in cell_folders]
     seal.write(folder / FOLDER_SEAL, folder, names)
 

@@ -29,8 +29,8 @@ from roost.base.errors import RoostError
 from roost.evaluation.evaluated_set import EvaluatedSet
 from roost.evaluation.file_writer import FileWriter
 from roost.evaluation.sample_values import SampleValues, split_values
-from roost.package.results import evaluations
-from roost.package.results.row_columns import ERROR, GROUP, ID
+from roost.package.results.evaluations import evaluation_rows
+from roost.package.results.evaluations.row_columns import ERROR, GROUP, ID
 from roost.train.accelerators.device_errors import breaks_device
 from roost.train.accelerators.registry import empty_caches
 from roost.train.data.batches import Batch
@@ -249,7 +249,7 @@ class _Part:
         """Writes the part, after the files that its rows name."""
         if self.batches:
             self.files.wait()
-            evaluations.write_part(
+            evaluation_rows.write_part(
                 self.cell,
                 self.batches,
                 _joined(self.pieces),

@@ -16,7 +16,7 @@ import numpy as np
 from roost.base.errors import ContractError, NotFound
 from roost.base.text.suggestions import did_you_mean
 from roost.config.settings import Settings, Where
-from roost.package.results.row_columns import NO_LABEL, is_unicode
+from roost.package.results.evaluations.row_columns import NO_LABEL, is_unicode
 from roost.project import data_loaders
 from roost.project.batch_plans import describe_set, no_location
 from roost.project.contract import Data

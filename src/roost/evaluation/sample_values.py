@@ -13,7 +13,7 @@ from torch import Tensor
 
 from roost.base.errors import ContractError
 from roost.evaluation.file_writer import FileWriter, is_file_value
-from roost.package.results.row_columns import (
+from roost.package.results.evaluations.row_columns import (
     ERROR,
     GROUP,
     ID,

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from roost.cli.evaluations.evaluation_view import print_evaluation
-from roost.package.results import evaluations
-from tests.evaluation.made_evaluation import make_cell
+from tests.evaluation.made_evaluation import make_cell, write_cells
 
 
 @pytest.fixture
@@ -31,7 +30,7 @@ def folder(tmp_path: Path) -> Path:
         }
         for variant, state in (("beam=1", "finished"), ("beam=5", "waiting"))
     ]
-    (tmp_path / evaluations.CELLS).write_text(json.dumps({"cells": cells}))
+    write_cells(tmp_path, cells)
     return tmp_path
 
 

@@ -39,8 +39,8 @@ from roost.operations.sessions.session_request import (
     threads_of,
 )
 from roost.package.kinds import TaskKind
-from roost.package.results import evaluations
-from roost.package.results.evaluations import EvaluationFolder
+from roost.package.results.evaluations import evaluation_folder
+from roost.package.results.evaluations.evaluation_folder import EvaluationFolder
 from roost.package.session_folder import SessionFolder
 from roost.package.session_schema import SessionRequest
 from roost.package.setting_locations import setting_locations
@@ -73,7 +73,7 @@ class StartedEvaluation:
         self.process.wait()  # it writes into the folder until then
         sessions = SessionFolder(self.folder, self.folder).sessions()
         is_refused = len(sessions) == 1 and sessions[-1].recorded.reason == MISTAKE
-        if self.is_new and is_refused and not (self.folder / evaluations.CELLS).exists():
+        if self.is_new and is_refused and not (self.folder / evaluation_folder.CELLS).exists():
             _discard(self.folder)
             return True
         return False
@@ -133,7 +133,7 @@ def evaluate(request: EvaluateRequest) -> StartedEvaluation:
 def _discard(folder: Path) -> None:
     durable.discard(folder)
     with suppress(OSError):  # it has other evaluations
-        folder.parent.rmdir()
+        durable.remove_empty_folder(folder.parent)
 
 
 def submit_evaluate(request: EvaluateRequest, options: TaskOptions) -> NewTasks:

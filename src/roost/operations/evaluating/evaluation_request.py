@@ -30,12 +30,12 @@ from roost.package.checkpoints import selection
 from roost.package.checkpoints.weight_selectors import WeightSelector, parse_selectors
 from roost.package.kinds import TASK_KINDS, TaskKind
 from roost.package.package import PackageFolder
-from roost.package.results import evaluations
+from roost.package.results.evaluations import evaluation_folder
+from roost.package.results.evaluations.evaluation_folder import TEMPLATE
 from roost.package.session_folder import SessionFolder
 from roost.package.setting_locations import setting_locations
 
 OnStepError = Literal["raise", "skip"]
-TEMPLATE = "{variant}/{checkpoint}/{dataset}"
 _FIELDS = ("variant", "checkpoint", "dataset")
 _ASKED = ("checkpoints", "variants", "datasets", "template", "on_step_error", "overrides")
 """The keys of request.json that make an evaluation another one."""
@@ -201,7 +201,7 @@ def find_folder(checked: CheckedRequest, name: str | None) -> SessionFolder | No
     for folder in sorted(root.iterdir()) if root.is_dir() else ():
         if durable.is_staging(folder.name):
             continue
-        body = sessions.load_json(folder / evaluations.REQUEST)
+        body = sessions.load_json(folder / evaluation_folder.REQUEST)
         if body is not None and not _differences(body, checked.body):
             return SessionFolder(folder, checked.package.path)
     return None
@@ -228,7 +228,7 @@ def follow_training(package: PackageFolder, request: EvaluateRequest) -> None:
     )
     body = {
         **_body(package, package.project, request, selectors),
-        evaluations.FOLLOWS_TRAINING: True,
+        evaluation_folder.FOLLOWS_TRAINING: True,
         "created": round(time.time(), 3),
     }
     name = request.name if request.name is None else package_name.checked_name(request.name)
@@ -244,7 +244,7 @@ def _require_native(package: PackageFolder) -> None:
 
 
 def _existing(checked: CheckedRequest, folder: Path) -> SessionFolder | None:
-    body = sessions.load_json(folder / evaluations.REQUEST)
+    body = sessions.load_json(folder / evaluation_folder.REQUEST)
     if body is None:
         raise Refused(
             "is no evaluation",
@@ -274,7 +274,7 @@ def _existing(checked: CheckedRequest, folder: Path) -> SessionFolder | None:
 def _has_failed_before_its_grid(folder: SessionFolder) -> bool:
     """Whether nothing was decided or computed, as with a set that does not exist: the corrected command may
     have the same name."""
-    return not (folder.path / evaluations.CELLS).exists() and folder.state == "failed"
+    return not (folder.path / evaluation_folder.CELLS).exists() and folder.state == "failed"
 
 
 def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

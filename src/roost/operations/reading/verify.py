@@ -32,7 +32,7 @@ from roost.package.checkpoints.pruning import Pruning
 from roost.package.kinds import TASK_KINDS, TaskKind
 from roost.package.package import PackageFolder
 from roost.package.results import predictions
-from roost.package.results.evaluations import EvaluationFolder
+from roost.package.results.evaluations.evaluation_folder import EvaluationFolder
 from roost.package.seals import seal, session_seal
 from roost.package.seals.seal import BrokenSeal, Seal, SealedFile
 from roost.package.session_folder import SessionFolder

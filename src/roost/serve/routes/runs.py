@@ -14,7 +14,7 @@ from roost.operations import resolve
 from roost.operations.analyzers.start_analyzer import AnalyzerRequest, start_analyzer
 from roost.operations.comparing.comparison import PackageComparison
 from roost.operations.evaluating.evaluate import submit_evaluate
-from roost.operations.evaluating.evaluation_request import TEMPLATE, EvaluateRequest
+from roost.operations.evaluating.evaluation_request import EvaluateRequest
 from roost.operations.keeping import label_packages
 from roost.operations.lifecycle.continue_ import ContinueRequest
 from roost.operations.lifecycle.new_project import new_project
@@ -41,6 +41,7 @@ from roost.operations.responses import (
 from roost.package import labels, package_name
 from roost.package.labels import Labels
 from roost.package.package import PackageFolder
+from roost.package.results.evaluations.evaluation_folder import TEMPLATE
 from roost.serve.http.request_command import request_command
 from roost.serve.http.route import EventStream, FileContent, RequestParameters, Route
 from roost.serve.routes import event_streams, run_files, served_packages, task_resources

@@ -15,24 +15,16 @@ import torch
 from roost.base.errors import Refused
 from roost.config.step_modes import STEP_MODES
 from roost.evaluation import cell as cells
-from roost.evaluation import (
-    cell_copies,
-    cell_end,
-    evaluated_set,
-    grid,
-    grid_cells,
-    summary,
-    variant_arguments,
-)
-from roost.evaluation.cell import CellFile
+from roost.evaluation import cell_copies, cell_end, evaluated_set, grid, variant_arguments
 from roost.evaluation.cell_run import CellLoop, Share
 from roost.evaluation.evaluated_set import EvaluatedSet
-from roost.evaluation.grid import Grid, GridCell, GridCheckpoint
 from roost.evaluation.sample_values import SampleValues, is_metric
+from roost.evaluation.summaries import summary
 from roost.package import sessions
 from roost.package.checkpoints.weight_selectors import WeightSelector
 from roost.package.package import PackageFolder, with_overrides
-from roost.package.results import evaluations, row_files
+from roost.package.results.evaluations import evaluation_folder, row_files
+from roost.package.results.evaluations.evaluation_folder import CellFile, Grid, GridCell, GridCheckpoint
 from roost.package.session_folder import SessionFolder
 from roost.package.setting_locations import setting_locations
 from roost.project import native_project
@@ -110,7 +102,7 @@ def evaluate_after_training(
 
 
 def _run(package: PackageFolder, folder: Path, device: str, share: Share, *, follows_training: bool) -> None:
-    request = sessions.load_json(folder / evaluations.REQUEST) or {}
+    request = sessions.load_json(folder / evaluation_folder.REQUEST) or {}
     evaluated = _EvaluatedPackage(package.path, request["overrides"])
     _, settings = native_project.resolve_settings(evaluated, request["project"])
     if not follows_training:
@@ -179,7 +171,7 @@ class _Evaluation:
     def run(self) -> None:
         """Computes this rank's share of all cells, and completes the cells whose last batch it computes."""
         if self._share.rank == 0:
-            evaluations.EvaluationFolder(self._folder).require_whole()
+            evaluation_folder.EvaluationFolder(self._folder).require_whole()
         found = grid.open_grid(self._folder, self._make_grid)
         self._require_unchanged(found)
         self._check_stack(found)
@@ -233,7 +225,7 @@ class _Evaluation:
         checkpoints = {one.folder: grid_weights.find_weights(self._package, one) for one in selectors}
         variants: dict[str, dict[str, Any]] = self._request["variants"]
         code, data = self._digests
-        made = grid_cells.make_cells(
+        made = grid.make_cells(
             checkpoints, variants, self._sets, template=self._request["template"], code=code, data=data
         )
         made = cell_copies.copy_known(self._package.path, self._folder, made, variants)
@@ -264,7 +256,7 @@ class _Evaluation:
         arguments = found.variants[one.variant]
         with cells.locked_folder(self._folder):
             cells.prepare_cell(folder, self._cell_file(found, one, evaluated))
-        if not evaluations.is_finished_cell(folder):
+        if not evaluation_folder.is_finished_cell(folder):
             finished = cells.finished_batches(folder, len(evaluated.sizes))
             progress.begin(finished, evaluated)
             CellLoop(
@@ -281,7 +273,7 @@ class _Evaluation:
                 check=self._check_values,
             ).run()
         is_last = cell_end.finish_cell(folder, evaluated, self._runner)
-        if evaluations.is_finished_cell(folder):
+        if evaluation_folder.is_finished_cell(folder):
             cell_copies.copy_to_twins(self._folder, one, twins, found.variants)
         self._count_finished([one, *twins])
         if is_last:
@@ -291,7 +283,7 @@ class _Evaluation:
     def _count_finished(self, computed: Sequence[GridCell]) -> None:
         """Counts the cells that are finished by now, of those that this rank has computed its share of."""
         passed = [*self._open, *(one.folder for one in computed if one.state != "finished")]
-        self._open = [one for one in passed if not evaluations.is_finished_cell(self._folder / one)]
+        self._open = [one for one in passed if not evaluation_folder.is_finished_cell(self._folder / one)]
         self._num_finished += len(passed) - len(self._open)
 
     def _check_values(self, values: SampleValues) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from roost.evaluation.cell_run import Share
 from roost.evaluation.evaluated_set import EvaluatedSet
-from roost.evaluation.grid import Grid
 from roost.package.live_progress import PHASES, ProgressFile, ProgressReader
+from roost.package.results.evaluations.evaluation_folder import Grid
 
 _SUM_SECONDS = 0.1
 """A bar is not drawn more often."""
@@ -35,7 +35,7 @@ class GridProgress:
             self._own.append(ProgressFile(training, record=share.rank + 1))
         self._sum = ProgressFile(path)
         self._sum_fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        """Whoever holds a lock on it publishes the sum."""
+        """The rank that holds a lock on it publishes the sum."""
         self._next_sum = 0.0
         self._ranks = [ProgressReader(path, record=rank + 1) for rank in range(share.world_size)]
         computed = [one for one in grid.cells if one.same_as is None]

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from roost.base.errors import CheckpointError, NotFound
 from roost.evaluation import cell as cells
-from roost.evaluation.grid import GridCheckpoint
 from roost.package.checkpoints import checkpoint, selection
 from roost.package.checkpoints.checkpoint import Manifest
 from roost.package.checkpoints.weight_selectors import WeightSelector
 from roost.package.package import PackageFolder
+from roost.package.results.evaluations.evaluation_folder import GridCheckpoint
 from roost.project.contract import Runner
 from roost.train.model.module_state import ModuleState
 from roost.train.weights import weight_files

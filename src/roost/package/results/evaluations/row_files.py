@@ -1,9 +1,9 @@
 """Files of an evaluation's rows: Parquet where pyarrow is installed, else JSON lines; one reader for both.
 
-Both keep the types of the columns (`roost.package.results.row_columns`): Parquet in the metadata of its
-schema, a part of JSON lines in its first line, and the merged JSON lines in columns.json, so that rows.jsonl
-has rows and nothing else. In JSON lines a number that is not finite is null and named in ``nonfinite``; for
-one inside a list or a mapping see `encode_json`.
+Both keep the types of the columns (`roost.package.results.evaluations.row_columns`): Parquet in the metadata
+of its schema, a part of JSON lines in its first line, and the merged JSON lines in columns.json, so that
+rows.jsonl has rows and nothing else. In JSON lines a number that is not finite is null and named in
+``nonfinite``; for one inside a list or a mapping see `encode_json`.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 
 from roost.base import durable
 from roost.base.errors import ConfigError, RoostError
-from roost.package.results import arrow_buffers
-from roost.package.results.row_columns import (
+from roost.package.results.evaluations import arrow_buffers
+from roost.package.results.evaluations.evaluation_folder import Format
+from roost.package.results.evaluations.row_columns import (
     NONFINITE,
     ColumnType,
     RowColumn,
@@ -30,7 +31,6 @@ from roost.package.results.row_columns import (
     ordered_names,
 )
 
-Format = Literal["parquet", "jsonl"]
 TYPES_FILE = "columns.json"
 _METADATA = b"roost"
 _LINES_PER_CHUNK = 16_384

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from roost.base.errors import ConfigError
-from roost.evaluation import bootstrap, summary
-from roost.evaluation.summary import Case, SetValues, parse_cases
-from roost.package.results.evaluations import Rows
-from roost.package.results.row_columns import column_of
+from roost.evaluation.summaries import bootstrap, summary
+from roost.evaluation.summaries.summary import Case, SetValues, parse_cases
+from roost.package.results.evaluations.evaluation_rows import Rows
+from roost.package.results.evaluations.row_columns import column_of
 
 DRAWS = np.random.default_rng(0)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from roost.package.results.row_columns import ColumnType, RowColumn, decode_json, encode_json
+from roost.package.results.evaluations.row_columns import ColumnType, RowColumn, decode_json, encode_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
