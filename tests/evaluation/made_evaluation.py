@@ -123,7 +123,7 @@ def make_evaluation(package: Path, name: str = "beams", *, form: str = "parquet"
             make_cell(staged, rows, cases=CASES, form=form, batches=batches)
             (made / "files").rename(staged / "files")
             entries.append({"folder": folder, "variant": variant, "checkpoint": checkpoint})
-    entries.append({"folder": "beam/3/x", "variant": "beam", "checkpoint": "3", "state": "running"})
+    entries.append({"folder": "beam/3/x", "variant": "beam", "checkpoint": "3", "state": "waiting"})
     cells = [{"dataset": "test/clean", "state": "finished", **one} for one in entries]
     write_cells(root, cells)
     (root / "request.json").write_text("{}")

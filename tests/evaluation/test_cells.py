@@ -16,10 +16,12 @@ import pytest
 import torch
 
 import roost
+from roost.base import durable
 from roost.base.errors import (
     CheckpointError,
     ConfigError,
     ContractError,
+    Damaged,
     NotFound,
     Refused,
     RoostError,
@@ -35,7 +37,7 @@ from roost.package.package import PackageFolder
 from roost.package.results.evaluations import evaluation_folder, evaluation_rows
 from roost.package.session_folder import SessionFolder
 from roost.project.package_context import package_code
-from roost.worker.results import evaluate_task
+from roost.worker.results import evaluate_task, weight_mean
 from tests.evaluation.digits import DATASET, RUNNER, digits_package
 from tests.evaluation.evaluating import VARIANTS, evaluate, requested, run_session
 from tests.messages import Messages
@@ -210,8 +212,6 @@ def test_a_failing_batch_is_skipped_or_raises(digits: PackageFolder, tmp_path: P
     skipped = evaluation_rows.skipped(rows)
     assert skipped and len(skipped) % 32 == 0 and len(rows) == 547
     assert all("AssertionError" in text for _, text in skipped)
-    found = evaluation_folder.read_grid(done)
-    assert found is not None and found.cells[0].skipped == len(skipped)
     assert one.summary is not None and one.summary["num_skipped"] == len(skipped)
     assert cell_copies.finished_cells(package.path, without=folder.path) == {}  # for others, it is none
 
@@ -490,6 +490,31 @@ def test_what_has_changed_is_not_mixed(
     assert not list(folder.path.rglob("rows.*"))
 
 
+@pytest.mark.parametrize("after", ["checking", "reading"])
+def test_a_checkpoint_that_the_training_removes_meanwhile(
+    digits: PackageFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: str
+) -> None:
+    """Between its check and its manifest it is gone, not damaged; once its weights are read it may go."""
+    package = changed(digits, tmp_path)
+    folder = begun(package, monkeypatch, checkpoints="last")
+    real = weight_mean.read_weights
+
+    def read_weights(path: Path, **options: Any) -> Any:
+        found = real(path, **options) if after == "reading" else None
+        shutil.rmtree(path)
+        if found is None:
+            raise Damaged("its MANIFEST.json cannot be read: it is missing")
+        return found
+
+    monkeypatch.setattr(weight_mean, "read_weights", read_weights)
+    if after == "reading":
+        run_session(package, folder)
+        assert evaluation_folder.EvaluationFolder(folder.path).is_finished
+        return
+    with pytest.raises(NotFound, match="is gone"):
+        run_session(package, folder)
+
+
 @pytest.mark.parametrize(
     "line",
     [
@@ -589,6 +614,74 @@ def test_floats_that_numpy_or_parquet_lacks(tmp_path: Path) -> None:
     with FileWriter(tmp_path) as files:
         found = split_values(values, ["a", "b"], files)
     assert [found.columns[name].dtype.name for name in values] == ["float32", "float64"]
+
+
+def test_the_grid_is_written_at_its_beginning_and_its_end(
+    digits: PackageFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not for each cell: a grid of thousands would write gigabytes. Meanwhile the seals of cells count."""
+    (tmp_path / "variants.yaml").write_text(VARIANTS)
+    written, seen = [], []
+    folder = requested(digits, "often", variants=tmp_path / "variants.yaml", checkpoints="0,1")
+
+    def count(operation: str, path: str) -> None:
+        if (operation, Path(path).name) == ("rename", "cells.json"):
+            written.append([one.state for one in evaluation_folder.EvaluationFolder(folder.path).cells()])
+        elif (operation, Path(path).name) == ("rename", "summary.json"):
+            seen.append([one.state for one in evaluation_folder.EvaluationFolder(folder.path).cells()])
+
+    monkeypatch.setattr(durable, "fault", count)
+    printed = run_session(digits, folder)
+    monkeypatch.undo()
+    assert written == [[], ["finished"] * 24]
+    assert [one.count("finished") for one in seen] == list(range(24))
+    assert [f"; {number} of 24 cells" in printed for number in range(25)] == [False, *[True] * 24]
+    stored = json.loads((folder.path / "cells.json").read_text())["cells"]
+    assert [one["state"] for one in stored] == ["finished"] * 24
+
+
+@pytest.mark.parametrize("cut_at", ["cells.json", "report.html"])
+def test_cut_after_its_last_cell_it_goes_on_with_the_report(
+    digits: PackageFolder, monkeypatch: pytest.MonkeyPatch, cut_at: str
+) -> None:
+    folder = requested(digits, "reported", checkpoints="0", datasets=["clean"])
+    renames = []
+
+    def cut(operation: str, path: str) -> None:
+        if (operation, Path(path).name) == ("rename", cut_at):
+            renames.append(path)
+            if cut_at == "report.html" or len(renames) == 2:
+                raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(durable, "fault", cut)
+        run_session(digits, folder)
+    found = evaluation_folder.EvaluationFolder(folder.path)
+    assert [one.state for one in found.cells()] == ["finished"] and not found.is_finished
+    run_session(digits, folder)
+    assert found.is_finished
+
+
+@pytest.mark.parametrize("twins", ["copied", "not copied"])
+def test_cut_between_a_cell_and_its_copies(
+    digits: PackageFolder, monkeypatch: pytest.MonkeyPatch, twins: str
+) -> None:
+    folder = requested(digits, "twins", checkpoints="last,average(last:1)", datasets=["clean"])
+    real = cell_copies.copy_to_twins
+
+    def cut(*arguments: Any) -> None:
+        if twins == "copied":
+            real(*arguments)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(cell_copies, "copy_to_twins", cut)
+        run_session(digits, folder)
+    found = evaluation_folder.EvaluationFolder(folder.path)
+    states = [one.state for one in found.cells()]
+    assert states == ["finished", "finished" if twins == "copied" else "waiting"] and not found.is_finished
+    run_session(digits, folder, ranks=2)
+    assert found.is_finished
 
 
 def test_the_progress_is_that_of_the_whole_grid(digits: PackageFolder) -> None:

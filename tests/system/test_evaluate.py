@@ -19,6 +19,7 @@ from roost.package.package import PackageFolder
 from roost.package.results.evaluations import evaluation_folder
 from tests.cli.programs import ROOST, roost
 from tests.evaluation.digits import DATASET, RUNNER, digits_package
+from tests.evaluation.evaluating import requested
 from tests.mounting import may_mount
 from tests.waiting import wait_for
 
@@ -84,6 +85,21 @@ def test_a_disk_that_fills_in_mid_cell(tmp_path: Path) -> None:
     assert "[Errno 28]" in error and error.endswith("then type the same command again"), said
     assert {"1", "2", "3"} & set(said.splitlines()), "cells were finished before"
     assert digests(tmp_path / "cut") == digests(tmp_path / "whole")
+
+
+@pytest.mark.skipif(not may_mount(), reason="only root may mount")
+@pytest.mark.parametrize("name", ["new", "begun"])
+def test_a_package_that_is_read_only(tmp_path: Path, name: str) -> None:
+    package = digits_package(tmp_path)
+    requested(package, "begun")
+    script = f"""
+    mount --bind {package.path} {package.path} && mount -o remount,ro,bind {package.path}
+    {shlex.join(ROOST)} evaluate {package.path} -CPU --name {name}; echo "end: $?"
+    """
+    result = subprocess.run(["unshare", "-m", "bash", "-c", script], capture_output=True, text=True)
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("error: ") and "Read-only file system" in line and "copy" in line, line
+    assert result.stdout == f"end: {5 if name == 'new' else 1}\n"
 
 
 def _num_begun(folder: Path) -> int:

@@ -14,7 +14,7 @@ from roost.base import durable
 from roost.base.errors import RoostError
 from roost.evaluation import cell as cells
 from roost.package.results.evaluations import evaluation_folder
-from roost.package.results.evaluations.evaluation_folder import CellIdentity, Grid, GridCell
+from roost.package.results.evaluations.evaluation_folder import CellIdentity, GridCell
 from roost.package.seals import session_seal
 from roost.package.seals.session_seal import FOLDER_SEAL
 
@@ -50,17 +50,15 @@ def copy_known(
     return made
 
 
-def copy_to_twins(folder: Path, grid: Grid, one: GridCell) -> list[GridCell]:
-    """Copies a finished cell to the later cells of its grid that compute the same, and returns these.
+def copy_to_twins(folder: Path, one: GridCell, twins: Sequence[GridCell], variants: Variants) -> None:
+    """Copies a finished cell to the later cells of its grid that compute the same.
 
     Raises:
         OSError: A copy cannot be written.
     """
-    twins = [twin for twin in grid.cells if twin.same_as == one.folder and twin.state != "finished"]
     for twin in twins:
         with cells.locked_folder(folder):
-            _copy_cell(folder / one.folder, folder, twin, grid.variants)
-    return twins
+            _copy_cell(folder / one.folder, folder, twin, variants)
 
 
 def finished_cells(package: Path, *, without: Path) -> dict[CellIdentity, list[Path]]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from roost.base import durable
-from roost.evaluation import case_inputs
+from roost.evaluation import case_inputs, grid
 from roost.evaluation import cell as cells
 from roost.evaluation.evaluated_set import EvaluatedSet
 from roost.evaluation.reports import report_files
@@ -45,7 +45,8 @@ def _setting_of(given: object, settings: Mapping[str, Any]) -> str:
 
 
 def finish_cell(folder: Path, evaluated: EvaluatedSet, runner: Any) -> bool:
-    """Merges and summarizes the rows of a cell if all its batches have rows; returns whether it is finished.
+    """Merges and summarizes the rows of a cell if all its batches have rows; returns whether this call has
+    finished it.
 
     Each rank calls this after its share; the one that comes last finds all batches.
 
@@ -60,8 +61,8 @@ def finish_cell(folder: Path, evaluated: EvaluatedSet, runner: Any) -> bool:
         OSError: The rows could not be written; the parts remain.
     """
     with cells.locked_folder(folder):
-        if (folder / FOLDER_SEAL).is_file():
-            return True
+        if evaluation_folder.is_finished_cell(folder):
+            return False
         if evaluation_rows.rows_path(folder) is None and len(evaluation_rows.finished_batches(folder)) < len(
             evaluated.sizes
         ):
@@ -107,6 +108,7 @@ def finish_evaluation(folder: Path) -> bool:
         for above in {parent for one in found.cells for parent in _above(folder, one.folder)}:
             durable.sweep(above)
         if not (folder / FOLDER_SEAL).is_file():  # written last
+            grid.write_grid(folder, found)
             report_files.write_reports(folder)
             _seal_evaluation(folder, [one.folder for one in found.cells])
             print(f"report: {folder / report_files.HTML}", flush=True)

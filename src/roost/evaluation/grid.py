@@ -48,37 +48,24 @@ def open_grid(folder: Path, make: Callable[[], Grid]) -> Grid:
     """Returns the grid of an evaluation, made by ``make`` if there is none yet. A finished cell whose folder
     was removed is to be computed again."""
     with cells.locked_folder(folder):
-        found = read_grid(folder)
-        if found is None:
-            found = make()
-            write_grid(folder, found)
-        kept = [_without_removed(folder, one) for one in found.cells]
-        if kept != found.cells:
-            durable.discard(folder / FOLDER_SEAL)  # the reports will be others, too
-            found = msgspec.structs.replace(found, cells=kept)
+        before = read_grid(folder)
+        found = make() if before is None else _without_removed(folder, before)
+        if not found.is_finished:
+            for old in (FOLDER_SEAL, report_files.HTML):  # of a time when it was finished
+                durable.discard(folder / old)
+        if before is None or not found.is_finished:
             write_grid(folder, found)
         return found
 
 
-def _without_removed(folder: Path, one: GridCell) -> GridCell:
-    if one.state != "finished" or (folder / one.folder).is_dir():
-        return one
-    return msgspec.structs.replace(one, state="waiting", same_as=None, found_in=None, skipped=0)
-
-
-def change_cells(folder: Path, changes: Mapping[str, Mapping[str, Any]]) -> Grid:
-    """Changes fields of cells by their folders, and returns the grid."""
-    with cells.locked_folder(folder):
-        grid = read_grid(folder)
-        assert grid is not None
-        changed = [
-            msgspec.structs.replace(one, **changes[one.folder]) if one.folder in changes else one
-            for one in grid.cells
-        ]
-        if changed != grid.cells:
-            grid = msgspec.structs.replace(grid, cells=changed)
-            write_grid(folder, grid)
-        return grid
+def _without_removed(folder: Path, grid: Grid) -> Grid:
+    kept = [
+        one
+        if one.state != "finished" or (folder / one.folder).is_dir()
+        else msgspec.structs.replace(one, state="waiting", same_as=None, found_in=None)
+        for one in grid.cells
+    ]
+    return msgspec.structs.replace(grid, cells=kept)
 
 
 # ---- the cells of a new grid ----------------------------------------------------------------------------

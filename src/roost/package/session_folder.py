@@ -172,7 +172,9 @@ def create(
         if path is not None and name is None:
             durable.discard(path)
         cause = error.strerror or error
-        fix = "a package is only read where it cannot be written: copy it, or run the command without the lab"
+        fix = "copy the package to where you may write"
+        if kind is not TaskKind.EVALUATE:  # the others write into no package at a terminal
+            fix += ", or run the command without the lab"
         raise Refused(f"the folder of the task cannot be made: {cause}", where=root, fix=fix) from error
     return SessionFolder(path, package)
 

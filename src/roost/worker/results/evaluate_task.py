@@ -23,10 +23,8 @@ from roost.evaluation.summaries import summary
 from roost.package import sessions
 from roost.package.checkpoints.weight_selectors import WeightSelector
 from roost.package.package import PackageFolder, with_overrides
-from roost.package.results.evaluations import evaluation_folder, evaluation_rows, row_files
+from roost.package.results.evaluations import evaluation_folder, row_files
 from roost.package.results.evaluations.evaluation_folder import CellFile, Grid, GridCell, GridCheckpoint
-from roost.package.results.evaluations.row_columns import ERROR, ID
-from roost.package.seals.session_seal import FOLDER_SEAL
 from roost.package.session_folder import SessionFolder
 from roost.package.setting_locations import setting_locations
 from roost.project import native_project
@@ -155,6 +153,9 @@ class _Evaluation:
         self._runner, self._settings, self._share = loaded.runner, loaded.settings, share
         self._precision = self._settings.evaluation_precision or self._settings.precision
         precision.require_supported(self._precision, self._runner.device, setting="evaluation_precision")
+        self._num_finished = 0
+        self._open: list[str] = []
+        """Cells whose last batches other ranks compute."""
         assert loaded.data is not None
         where = setting_locations(package)
         self._sets: dict[str, EvaluatedSet] = {
@@ -175,11 +176,13 @@ class _Evaluation:
         self._require_unchanged(found)
         self._check_stack(found)
         torch.set_num_threads(found.threads)
+        self._num_finished = sum(one.state == "finished" for one in found.cells)
         progress = GridProgress(self._folder, found, self._share, self._training)
+        twins = found.twins()
         for weights, waiting in found.by_checkpoint():
             self._load_weights(weights)
             for one in waiting:
-                self._run_cell(found, one, progress)
+                self._run_cell(found, one, twins.get(one.folder, []), progress)
         cell_end.finish_evaluation(self._folder)
         progress.end()
 
@@ -246,12 +249,14 @@ class _Evaluation:
 
     # ---- cells ------------------------------------------------------------------------------------------
 
-    def _run_cell(self, found: Grid, one: GridCell, progress: GridProgress) -> None:
+    def _run_cell(
+        self, found: Grid, one: GridCell, twins: Sequence[GridCell], progress: GridProgress
+    ) -> None:
         folder, evaluated = self._folder / one.folder, self._sets[one.dataset]
         arguments = found.variants[one.variant]
         with cells.locked_folder(self._folder):
             cells.prepare_cell(folder, self._cell_file(found, one, evaluated))
-        if not (folder / FOLDER_SEAL).is_file():
+        if not evaluation_folder.is_finished_cell(folder):
             finished = cells.finished_batches(folder, len(evaluated.sizes))
             progress.begin(finished, evaluated)
             CellLoop(
@@ -267,8 +272,19 @@ class _Evaluation:
                 advance=progress.advance,
                 check=self._check_values,
             ).run()
-        if cell_end.finish_cell(folder, evaluated, self._runner):
-            self._note_finished(found, one)
+        is_last = cell_end.finish_cell(folder, evaluated, self._runner)
+        if evaluation_folder.is_finished_cell(folder):
+            cell_copies.copy_to_twins(self._folder, one, twins, found.variants)
+        self._count_finished([one, *twins])
+        if is_last:
+            done = f"{self._num_finished} of {len(found.cells)} cells"
+            print(f"{one.folder}: {one.samples:,} samples; {done}", flush=True)
+
+    def _count_finished(self, computed: Sequence[GridCell]) -> None:
+        """Counts the cells that are finished by now, of those that this rank has computed its share of."""
+        passed = [*self._open, *(one.folder for one in computed if one.state != "finished")]
+        self._open = [one for one in passed if not evaluation_folder.is_finished_cell(self._folder / one)]
+        self._num_finished += len(passed) - len(self._open)
 
     def _check_values(self, values: SampleValues) -> None:
         """Checks that the metrics of the worst cases are among the numbers of the samples."""
@@ -276,22 +292,6 @@ class _Evaluation:
             cell_end.worst_cases(self._runner) or (),
             [name for name, column in values.columns.items() if is_metric(column)],
         )
-
-    def _note_finished(self, found: Grid, one: GridCell) -> None:
-        """Marks a cell as finished in the grid, with the later ones that are copied from it. The rank that
-        comes first prints it."""
-        rows = evaluation_rows.read_rows(self._folder / one.folder, [ID, ERROR])
-        skipped = len(evaluation_rows.skipped(rows))
-        finished = [one, *cell_copies.copy_to_twins(self._folder, found, one)]
-        before = evaluation_folder.read_grid(self._folder)
-        is_new = before is not None and any(
-            cell.folder == one.folder and cell.state != "finished" for cell in before.cells
-        )
-        changes = {cell.folder: {"state": "finished", "skipped": skipped} for cell in finished}
-        after = grid.change_cells(self._folder, changes)
-        if is_new:
-            done = sum(cell.state == "finished" for cell in after.cells)
-            print(f"{one.folder}: {one.samples:,} samples; {done} of {len(after.cells)} cells", flush=True)
 
     def _cell_file(self, found: Grid, one: GridCell, evaluated: EvaluatedSet) -> CellFile:
         return CellFile(

@@ -100,7 +100,7 @@ def read_cell(folder: Path) -> CellFile | None:
 
 # ---- cells.json -----------------------------------------------------------------------------------------
 
-State = Literal["waiting", "running", "finished"]
+State = Literal["waiting", "finished"]
 
 
 class GridCell(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,8 +120,6 @@ class GridCell(msgspec.Struct, frozen=True, kw_only=True):
     """The folder of an earlier cell that computes the same: this one is copied from it."""
     found_in: str | None = None
     """The folder, below the package, from which a finished cell was copied."""
-    skipped: int = 0
-    """The samples that were skipped."""
 
 
 class GridCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,13 +151,26 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True):
         """Returns the weights with this name."""
         return next(one for one in self.checkpoints if one.name == name)
 
+    def twins(self) -> dict[str, list[GridCell]]:
+        """Returns the later cells that compute the same as an earlier one and are not finished, by the folder
+        of the earlier one."""
+        found: dict[str, list[GridCell]] = {}
+        for cell in self.cells:
+            if cell.same_as is not None and cell.state != "finished":
+                found.setdefault(cell.same_as, []).append(cell)
+        return found
+
     def by_checkpoint(self) -> Iterator[tuple[GridCheckpoint, list[GridCell]]]:
-        """Yields the cells that have to be computed, by weights, so that each is loaded once."""
+        """Yields the cells that have to be computed, or copied to others, by weights, so that each is loaded
+        once."""
+        copied = self.twins()
         for one in self.checkpoints:
             found = [
                 cell
                 for cell in self.cells
-                if cell.checkpoint == one.name and cell.same_as is None and cell.state != "finished"
+                if cell.checkpoint == one.name
+                and cell.same_as is None
+                and (cell.state != "finished" or cell.folder in copied)
             ]
             if found:
                 yield one, found
@@ -171,7 +182,10 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_grid(folder: Path) -> Grid | None:
-    """Returns the grid of an evaluation; None before it was made.
+    """Returns the grid of an evaluation with the states that its cells have now; None before it was made.
+
+    A cell is finished when its folder is sealed. cells.json has that once all are: a grid may have thousands
+    of cells, and is not written for each of them.
 
     Raises:
         RoostError: It cannot be read.
@@ -181,13 +195,24 @@ def read_grid(folder: Path) -> Grid | None:
         found = msgspec.json.decode(safe_read.read(path), type=Grid)
         if outside := [one.folder for one in found.cells if not _is_below(one.folder)]:
             raise ValueError(f"a cell is outside of the evaluation: {outside[0]}")
-        return found
+        return msgspec.structs.replace(found, cells=[_with_state(folder, one) for one in found.cells])
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:  # of msgspec, too
         raise RoostError(
             f"cells.json cannot be read: {error}", where=path, fix="give the evaluation another --name"
         ) from error
+
+
+def _with_state(folder: Path, one: GridCell) -> GridCell:
+    if one.state == "finished" or not is_finished_cell(folder / one.folder):
+        return one
+    return msgspec.structs.replace(one, state="finished")
+
+
+def is_finished_cell(cell: Path) -> bool:
+    """Whether the folder of a cell is sealed."""
+    return (cell / session_seal.FOLDER_SEAL).is_file()
 
 
 def _is_below(folder: str) -> bool:
@@ -243,9 +268,14 @@ class EvaluationFolder(NamedTuple):
 
     @property
     def is_finished(self) -> bool:
-        """Whether all cells are finished, and none was removed since."""
+        """Whether all cells are finished and in the report, and none was removed since."""
         found = self.cells()
-        return bool(found) and all(one.state == "finished" and one.path.is_dir() for one in found)
+        is_reported = (self.path / REPORT).is_file()
+        return (
+            is_reported
+            and bool(found)
+            and all(one.state == "finished" and one.path.is_dir() for one in found)
+        )
 
     def require_whole(self) -> None:
         """Compares the files of the finished cells with their seals.
