@@ -640,7 +640,7 @@ def test_the_grid_is_written_at_its_beginning_and_its_end(
     assert [one["state"] for one in stored] == ["finished"] * 24
 
 
-@pytest.mark.parametrize("cut_at", ["cells.json", "report.html"])
+@pytest.mark.parametrize("cut_at", ["cells.json", "report.html", "seal.json"])
 def test_cut_after_its_last_cell_it_goes_on_with_the_report(
     digits: PackageFolder, monkeypatch: pytest.MonkeyPatch, cut_at: str
 ) -> None:

@@ -54,7 +54,7 @@ def test_a_finished_evaluation_is_not_run_again(package: PackageFolder, messages
     folder = make_folder(check_request(request), "done").path
     write_cells(folder, [{"folder": "v", "state": "finished"}])
     (folder / "v").mkdir()
-    (folder / "report.html").touch()
+    (folder / "seal.json").touch()
     started = evaluate(request)
     assert started.running is None and started.folder == folder
     with pytest.raises(Refused) as caught:

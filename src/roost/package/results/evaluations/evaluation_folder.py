@@ -268,14 +268,9 @@ class EvaluationFolder(NamedTuple):
 
     @property
     def is_finished(self) -> bool:
-        """Whether all cells are finished and in the report, and none was removed since."""
-        found = self.cells()
-        is_reported = (self.path / REPORT).is_file()
-        return (
-            is_reported
-            and bool(found)
-            and all(one.state == "finished" and one.path.is_dir() for one in found)
-        )
+        """Whether it is sealed, with its report, and no cell was removed since."""
+        is_sealed = (self.path / session_seal.FOLDER_SEAL).is_file()
+        return is_sealed and all(one.path.is_dir() for one in self.cells())
 
     def require_whole(self) -> None:
         """Compares the files of the finished cells with their seals.
