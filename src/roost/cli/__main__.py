@@ -232,8 +232,11 @@ def _report_error(error: Exception, *, debug: bool) -> int:
         return 1
     if isinstance(error, OSError):
         path = f": {error.filename}" if error.filename is not None else ""
-        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        fix = "free space on that disk, or name another folder (of a run: save_root)" if is_full else None
+        fix = None
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            fix = "free space on that disk, or name another folder (of a run: save_root)"
+        elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            fix = "work on a copy, or as a user who has the rights"
         terminal.print_error(with_fix(f"{error.strerror or error}{path}", fix))
     else:
         terminal.print_error(f"{type(error).__name__}: {error} (a bug in roost; --debug shows where)")

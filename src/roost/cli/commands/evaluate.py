@@ -125,8 +125,8 @@ def _follow(started: StartedEvaluation, *, detach: bool, as_json: bool) -> int:
         started.notes,
         to_stderr=as_json,
     )
-    if started.process is not None:
-        started.process.wait()
+    if started.discard_refused():
+        terminal.print_status(f"nothing was evaluated, and {terminal.format_path(started.folder)} is removed")
     if code == 0:
         print_evaluation(started.folder, as_json=as_json)
     return code
