@@ -209,7 +209,7 @@ def test_values_of_every_kind(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     rows = rows_of(run.path)
     assert rows[0] == rows[2] == {"loss": 0.5, "flag": 1.0, "np": 2.0}
     assert rows[1] == {"log/epoch": 3.0, "deep.er": 1.0} and rows[7] == {"summary/best": 0.25}
-    media = tmp_path / "kinds" / "media" / "7"
+    media = tmp_path / "runs" / "kinds" / "media" / "7"
     expected = (
         "counts.json many_0.png many_1.png numbers.json one.png page.txt sound.wav table.txt tensor.json"
     )
@@ -280,7 +280,7 @@ def test_which_package_a_run_has(tmp_path: Path, messages: Messages) -> None:
 
 def test_files_are_copied_and_again_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    run = wandb.init(dir=tmp_path / "runs")
+    run = wandb.init(dir=tmp_path)
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "a.txt").write_text("early")
     assert wandb.save("sub/*.txt", base_path=".") == [str(Path(run.dir) / "sub" / "a.txt")]
@@ -306,7 +306,7 @@ def test_what_cannot_work_is_refused_at_once(tmp_path: Path, messages: Messages)
         messages.check(caught.value)
     with pytest.raises(ZeroDivisionError), wandb.init(dir=tmp_path, id="one"):
         wandb.log({"a": 1 / 0})
-    assert roost.open_package(tmp_path / "one").state == "failed"
+    assert roost.open_package(tmp_path / "runs" / "one").state == "failed"
     wandb._current = None
     with pytest.raises(UsageError) as caught_early:
         wandb.log({"a": 1})

@@ -46,7 +46,7 @@ def init(
     """Begins the run of this process; W&B's signature. While one is open, it is returned, unless ``reinit``.
 
     Args:
-        dir: The folder that contains the package; None: ``runs``.
+        dir: The folder in whose ``runs`` the package is made; None: the working folder.
         id: The package's name; with ``resume``, the package of this name is continued.
         name: The package's name, without ``id``; with ``resume="auto"`` it finds the package, too.
         config: A mapping, or an ``argparse.Namespace``.
@@ -79,7 +79,7 @@ def init(
         job_type=job_type,
         tags=tags or (),
         notes=notes,
-        root=Path(root) if root else None,
+        root=Path(root) / "runs" if root else None,
         config=found,
         resume=Resume.of(resume if resume is not None else os.environ.get("WANDB_RESUME")),
         is_recorded=not disabled,
