@@ -61,7 +61,7 @@ class Image:
         if isinstance(given, str | Path):
             from PIL import Image as Files  # Pillow, which W&B needs, too
 
-            with Files.open(given) as file:
+            with Files.open(given, "r") as file:
                 return _media("image", array_of(file))
         array = array_of(given)
         if hasattr(given, "detach") and array.ndim >= 3:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
@@ -148,7 +149,6 @@ class LightningRunner(Runner):
         return [LightningHooks(self)]
 
     def update(self, stepper: Stepper, batches: Sequence[Any]) -> Mapping[str, Value]:
-        self._leave_evaluation()
         first = self.progress.batch
         self.stage.batch_index, self._outputs = first, []
         if first == 0:
@@ -248,7 +248,6 @@ class LightningRunner(Runner):
             fix = f"write `def {step}(self, batch, batch_idx)`, or give no such set"
             raise ContractError(f"{type(self.module).__name__} has no {step}", fix=fix)
         if not (self.stage.is_open and self.stage.name == name):
-            self._leave_evaluation()
             self.stage = _Stage(name, is_open=True)
             call(self.module, f"on_{_WORDS[name]}_start")
             call(self.module, f"on_{_WORDS[name]}_epoch_start")
@@ -277,16 +276,15 @@ class LightningRunner(Runner):
         self.stage = self._training
         return {name: float(value) for name, value in found.items()}
 
-    def _leave_evaluation(self) -> None:
-        """Ends an evaluation that was left early, such as the one batch that is tried before the first step:
-        what it accumulated must not count in the next one."""
-        if self.stage.is_open:
-            self._end_evaluation()
-
-    def train(self, mode: bool = True) -> Self:
-        if not mode and "stage" in self.__dict__:  # each evaluation begins so
-            self._leave_evaluation()
-        return super().train(mode)
+    def __setattr__(self, name: str, value: Any) -> None:
+        # After each evaluation roost sets `training` to what it was. One of a single batch, by which metrics
+        # are found before the first step, ends only here, so that what it accumulated does not count later.
+        super().__setattr__(name, value)
+        if name == "training" and value and "stage" in self.__dict__ and self.stage.is_open:
+            if sys.exc_info()[0] is None:
+                with torch.no_grad():
+                    self._end_evaluation()
+            self.stage = self._training
 
     def predict(self, batch: Any) -> Mapping[str, Any]:
         step = "predict_step" if overrides(self.module, "predict_step") else "forward"
@@ -300,8 +298,12 @@ class LightningRunner(Runner):
         return {
             name: {"state": dict(part.metric_state), "updates": part._update_count}
             for name, part in self.named_modules()
-            if hasattr(part, "metric_state") and hasattr(part, "_update_count")
+            if self.saves_attributes_of(part)
         }
+
+    def saves_attributes_of(self, part: nn.Module) -> bool:
+        """Whether `get_extra_state` has the state of a submodule."""
+        return hasattr(part, "metric_state") and hasattr(part, "_update_count")
 
     def set_extra_state(self, state: Any) -> None:
         """Restores the result of `get_extra_state`."""

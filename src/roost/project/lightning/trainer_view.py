@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+import torch.distributed as dist
+
 from roost.base.interval import NEVER
 
 if TYPE_CHECKING:
@@ -12,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class TrainerView:
-    """Stands for Lightning's trainer in a module.
+    """Takes the place of Lightning's trainer in a module.
 
     Args:
         runner: The Runner whose module asks.
@@ -24,6 +26,21 @@ class TrainerView:
         self.loggers: list[Any] = []
         self.callbacks: list[Any] = []
         self.sanity_checking = self.fast_dev_run = self.predicting = False
+
+    @property
+    def global_rank(self) -> int:
+        """The rank of this process."""
+        return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
+
+    @property
+    def is_global_zero(self) -> bool:
+        """Whether this process has rank 0."""
+        return self.global_rank == 0
+
+    @property
+    def world_size(self) -> int:
+        """The number of ranks."""
+        return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
     @property
     def current_epoch(self) -> int:
@@ -81,3 +98,10 @@ class TrainerView:
     def optimizers(self) -> list[Any]:
         """The optimizers of torch."""
         return [one.optimizer for one in self._runner.made_optimizers]
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        known = ", ".join(one for one in dir(type(self)) if not one.startswith("_"))
+        fix = f"use {known}, or the settings in `roost.Runner.args`"
+        raise AttributeError(f"self.trainer.{name} has no counterpart in roost; fix: {fix}")

@@ -15,14 +15,13 @@ from torch.utils import tensorboard as original
 
 import roost
 from roost.base.errors import Refused
-from roost.compat import tensorboard
-from roost.compat.tensorboard import SummaryWriter
+from roost.compat.tensorboard import SummaryWriter, summary_writer
 from tests.messages import Messages
 
 
 @pytest.fixture(autouse=True)
 def nothing_said(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(tensorboard.UNSUPPORTED, "_said", set())
+    monkeypatch.setattr(summary_writer.UNSUPPORTED, "_said", set())
     yield
 
 
