@@ -59,9 +59,9 @@ class Image:
         if hasattr(given, "savefig"):
             return given
         if isinstance(given, str | Path):
-            from PIL import Image as Files  # Pillow, which W&B needs, too
+            from PIL.Image import open as read_picture  # Pillow, which W&B needs, too
 
-            with Files.open(given, "r") as file:
+            with read_picture(given) as file:
                 return _media("image", array_of(file))
         array = array_of(given)
         if hasattr(given, "detach") and array.ndim >= 3:
