@@ -251,7 +251,9 @@ def test_settings_with_names_of_roosts_are_kept_apart(tmp_path: Path) -> None:
     assert again.resumed and again.config.checkpoint == "last.pt"
 
 
-def test_which_package_a_run_has(tmp_path: Path, messages: Messages) -> None:
+def test_which_package_a_run_has(
+    tmp_path: Path, messages: Messages, capsys: pytest.CaptureFixture[str]
+) -> None:
     given: dict[str, Any] = {"dir": tmp_path, "reinit": True}
     first = wandb.init(name="base", config={"lr": 0.1}, **given)
     assert wandb.init(name="other", dir=tmp_path) is first, "as W&B: the open run"
@@ -266,12 +268,17 @@ def test_which_package_a_run_has(tmp_path: Path, messages: Messages) -> None:
     assert not wandb.init(id="new", resume="allow", **given).resumed
     free = wandb.init(name="lr=0.1 / wide", **given)
     wandb.finish()
+    assert not wandb.init(name="lr=0.1 / wide", resume="auto", **given).resumed
+    wandb.init(name="tags", tags=[str(number) for number in range(200)], **given)
+    wandb.log({"a": 1})
+    assert "tags or notes are not recorded" in capsys.readouterr().err
     assert "lr=0.1 _ wide" in [path.name.removeprefix("_desc: ") for path in Path(free.path).iterdir()]
     for error, settings in (
         (NotFound, {"id": "absent", "resume": "must"}),
         (Refused, {"id": "base", "resume": "never"}),
         (Refused, {"id": "base", "resume": "allow", "config": {"lr": 0.2}}),
         (UsageError, {"id": "base", "resume": "perhaps"}),
+        (UsageError, {"id": "../base", "resume": "allow"}),
     ):
         with pytest.raises(error) as caught:
             wandb.init(**given, **settings)
@@ -286,6 +293,7 @@ def test_files_are_copied_and_again_at_the_end(tmp_path: Path, monkeypatch: pyte
     assert wandb.save("sub/*.txt", base_path=".") == [str(Path(run.dir) / "sub" / "a.txt")]
     (Path(run.dir) / "made.txt").write_text("here")
     (tmp_path / "sub" / "a.txt").write_text("late")
+    wandb.log({"a": 1}, step=-1)
     wandb.finish(exit_code=1)
     assert (Path(run.path) / "files" / "sub" / "a.txt").read_text() == "late"
     assert roost.open_package(run.path).state == "failed"

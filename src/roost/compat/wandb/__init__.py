@@ -21,6 +21,7 @@ from roost.compat.wandb.wandb_run import UNSUPPORTED, Resume, WandbRun
 
 __all__ = ["Audio", "Histogram", "Html", "Image", "Table", "finish", "init", "log"]
 
+Config, Run = WandbConfig, WandbRun
 Error = CommError = RoostError
 _current: WandbRun | None = None
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from roost.base import durable
-from roost.base.errors import ConfigError, ContractError, NotFound, Refused, UsageError
+from roost.base.errors import ConfigError, ContractError, NotFound, Refused, RoostError, UsageError
 from roost.compat.media_values import array_of, file_name
 from roost.compat.unsupported import Placeholder, Unsupported
 from roost.compat.wandb.wandb_config import WandbConfig
@@ -117,8 +117,10 @@ class WandbRun:
         self._patterns: dict[str, Path | None] = {}
         """The patterns of files to save, with the folder that their names are relative to."""
         self._script: ScriptRun | None = None
-        if is_recorded and self._name and resume is not Resume.NO:
-            self._continue_or_refuse(resume, is_named=id is not None or resume is Resume.AUTO)
+        if is_recorded:
+            self._draft({}).require_writable()  # here, and not in the first step
+            if self._name and resume is not Resume.NO:
+                self._continue_or_refuse(resume, is_named=id is not None or resume is Resume.AUTO)
 
     # ---- the package --------------------------------------------------------------------------------------
 
@@ -131,8 +133,9 @@ class WandbRun:
         return self._script
 
     def _continue_or_refuse(self, resume: Resume, *, is_named: bool) -> None:
-        draft = self._draft({})
-        path = draft.root / str(self._name)
+        if resume is not Resume.AUTO:
+            package_name.checked_name(str(self._name), setting="id")
+        path = self._draft({}).root / file_name(str(self._name)).replace("/", "_")
         exists = is_named and path.is_dir()
         if exists and resume is Resume.NEVER:
             raise Refused("a run of this id exists", where=path, fix="give another id, or resume='allow'")
@@ -195,10 +198,13 @@ class WandbRun:
         package = self._script.package
         named = (("project", self.project), ("group", self.group), ("job", self.job_type))
         tags = [*self.tags, *(f"{kind}:{name}" for kind, name in named if name)]
-        if tags:
-            package.tag(*(_tag(tag) for tag in tags))
-        if self.notes:
-            package.set_note(self.notes)
+        try:
+            if tags:
+                package.tag(*(_tag(tag) for tag in tags))
+            if self.notes:
+                package.set_note(self.notes)
+        except (RoostError, OSError) as error:  # too many tags, for example
+            UNSUPPORTED.say("tags or notes", f"are not recorded: {error}")
         self.config.watch_changes(
             lambda name: UNSUPPORTED.say(
                 f"config.{name}", "was set after the first record: it is not recorded"
@@ -275,7 +281,7 @@ class WandbRun:
 
     def _go_to(self, step: int) -> bool:
         """Makes ``step`` the current one; returns False if it is an earlier one."""
-        if step < self.step and not self._may_go_back:
+        if step < (0 if self._may_go_back else self.step):
             what = f"is below the current step {self.step}: its values are dropped, as in W&B"
             UNSUPPORTED.say(f"log(step={step})", what)
             return False
