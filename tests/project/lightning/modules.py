@@ -76,6 +76,7 @@ class Runner(LightningModule):
         self.lr = lr
         self.net = nn.Sequential(nn.Linear(4, width), nn.Dropout(0.5), nn.Linear(width, 1))
         self.train_accuracy = torchmetrics.Accuracy(task="binary")
+        self.train_average = torchmetrics.MeanMetric()
         self.valid_accuracy = torchmetrics.Accuracy(task="binary")
         self.calls = []
         self.kept = []
@@ -89,6 +90,8 @@ class Runner(LightningModule):
         loss = nn.functional.binary_cross_entropy_with_logits(logits, y)
         self.train_accuracy(logits, y.int())
         self.log("train_loss", loss, prog_bar=True)
+        self.train_average(logits.detach())
+        self.log("train_average", self.train_average, on_step=False, on_epoch=True)
         self.log("train_acc", self.train_accuracy, on_step=False, on_epoch=True)
         self.log_dict({"train/mean": logits.mean(), "batch": float(batch_idx)})
         if self.global_step + 1 == int(os.environ.get("KILL_AT", 0)):

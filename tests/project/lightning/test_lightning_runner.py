@@ -29,7 +29,7 @@ SETTINGS: dict[str, Any] = {
     "validate_every": "2",
     "optimizers": None,
     "module": {"width": 3},
-    "checkpoint": {"every": "2", "fast": 9, "best": [{"monitor": "valid/acc", "mode": "max"}]},
+    "checkpoint": {"every": "2", "asynchronous": False, "best": [{"monitor": "valid/acc", "mode": "max"}]},
     "test_at_end": "none",
 }
 
@@ -110,10 +110,11 @@ def test_a_module_has_the_bits_of_a_runner_by_hand(tmp_path: Path) -> None:
 def test_a_killed_training_ends_bit_for_bit_as_one_that_was_not(dataset: str | None, tmp_path: Path) -> None:
     given = {} if dataset is None else {"dataset": dataset, "datamodule": {"batch_size": 10}}
     if dataset is not None:
-        given["checkpoint"] = {"every": "2", "best": [{"monitor": "valid/0/acc", "mode": "max"}]}
+        best = [{"monitor": "valid/0/acc", "mode": "max"}]
+        given["checkpoint"] = {"every": "2", "asynchronous": False, "best": best}
     whole, killed = (lit(tmp_path / name, **given) for name in ("whole", "killed"))
     assert train_forked(whole) == 0
-    for kill_at in ("3", "8", "11"):
+    for kill_at in ("4", "7", "12"):  # in an epoch, with metrics of its steps up to the checkpoint
         assert train_forked(killed, KILL_AT=kill_at) == -9
     assert train_forked(killed) == 0
     assert is_equal(states(whole), states(killed))
