@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from roost.base import durable
 from roost.base.errors import CheckpointError, NotFound, Refused, UsageError
 from roost.config.values import nested_values
 from roost.operations.python_api import package_api
@@ -190,6 +191,30 @@ class ScriptRun:
         found = self._checked_step(step, self.step + 1)
         self._writer.log(self._progress(found), metrics)
         self.step = found
+
+    def log_media(self, media: Mapping[str, Any], *, step: int | None = None) -> None:
+        """Stores matplotlib figures, strings or `roost.Media` by name in the package, in ``media/<step>/``.
+
+        Args:
+            media: What is shown, by name. The same name at the same step replaces the file.
+            step: The step, earlier ones too; None: that of the newest row.
+
+        Raises:
+            ContractError: A value cannot be shown, or a name is not valid for a file.
+            Refused: The step is no whole number from 0 on; or as in `log`.
+            OSError: A file could not be written.
+        """
+        from roost.train.reporting import media_files  # torch
+
+        self._require_open()
+        self._require_loaded()
+        self._writer.checkpoints()  # refused in a forked process
+        found = checked_count("step", step)
+        files = media_files.encode_named(media, setting="log_media()")
+        folder = self.path / "media" / str(self.step if found is None else found)
+        durable.make_folders(folder, below=self.path)
+        for name, data in files.items():
+            durable.write(folder / name, data)
 
     def resumable(self, loader: Any) -> ResumableBatches:
         """Returns the batches of a loader, whose position is saved with each checkpoint and restored by
