@@ -12,6 +12,7 @@ import pytest
 from roost.base.errors import RoostError
 from roost.operations.evaluating.evaluate import evaluate as evaluate_in_session
 from roost.operations.evaluating.evaluation_request import EvaluateRequest
+from roost.operations.evaluating.named_evaluations import find_cells
 from roost.operations.reading.verify import Finding, verify
 from roost.package.package import PackageFolder
 from roost.package.results.evaluations import evaluation_folder
@@ -138,6 +139,19 @@ def test_a_damaged_cell_of_the_same_evaluation_is_an_error_and_may_be_removed(
     assert {path: path.read_bytes() for path in before} == before
     assert (folder / "report.md").is_file() and evaluation_folder.EvaluationFolder(folder).is_finished
     assert {one.verdict for one in findings(digits).values()} == {"good"}
+
+
+@pytest.mark.parametrize("name", ["rows.parquet", "summary.json"])
+def test_what_was_edited_by_hand_is_not_compared(
+    digits: PackageFolder, name: str, messages: Messages
+) -> None:
+    cell = digits.path / "evaluations" / "first" / CELL
+    assert find_cells(cell).cells
+    (cell / name).write_bytes((cell / name).read_bytes() + b" ")
+    for word in (cell, digits.path):
+        with pytest.raises(RoostError) as caught:
+            find_cells(word)
+        messages.check(caught.value)
 
 
 def test_a_cell_that_was_cut_before_its_seal_is_finished_by_the_next_session(

@@ -34,12 +34,14 @@ def find_cells(word: str | Path) -> NamedCells:
     Raises:
         NotFound: There is no such evaluation, or it has no finished cell.
         UsageError: The package has several evaluations.
+        RoostError: A file of a finished cell is not as it was written.
     """
     path = Path(word)
     if (path / CELL).is_file():
         return NamedCells(path, [_cell_at(path)], 0)
     folder = find_evaluation(word)
     cells = EvaluationFolder(folder).cells()
+    evaluation_folder.require_whole(cells, folder, with_samples=False)
     finished = [one for one in cells if one.summary is not None]
     if not finished:
         raise NotFound(
@@ -55,6 +57,7 @@ def _cell_at(path: Path) -> EvaluationCell:
     found = evaluation_folder.read_cell(path)
     assert found is not None
     cell = EvaluationCell(path, found.variant, found.checkpoint, found.dataset, "finished", path.name)
+    evaluation_folder.require_whole([cell], path, with_samples=False)
     if cell.summary is None:
         raise NotFound(
             "this cell is not finished",

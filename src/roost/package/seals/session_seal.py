@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from roost.base import durable
@@ -90,22 +90,31 @@ def write_folder_seal(folder: Path, *, max_seconds: float | None = None) -> None
     seal.write(folder / FOLDER_SEAL, folder, names, max_seconds=max_seconds)
 
 
-def folder_damage(folder: Path) -> str | None:
+def is_inside(name: str) -> bool:
+    """Whether a name in a seal, which any program may have written, is one of a file of its folder."""
+    return not name.startswith("/") and "\0" not in name and ".." not in name.split("/")
+
+
+def folder_damage(folder: Path, *, is_judged: Callable[[str], bool] = is_inside) -> str | None:
     """Returns how a folder differs from its seal, ``rows.parquet is missing``; None if it does not, or has no
-    seal."""
+    seal.
+
+    Args:
+        folder: The folder.
+        is_judged: Whether a file is compared, by its path in the folder.
+    """
     try:
         sealed = seal.read(folder / FOLDER_SEAL).files
     except FileNotFoundError:
         return None
     except BrokenSeal as error:
         return f"{FOLDER_SEAL} is damaged: {error.message}"
-    damages = ((name, seal.damage(folder / name, one)) for name, one in sealed.items() if is_inside(name))
+    damages = (
+        (name, seal.damage(folder / name, one))
+        for name, one in sealed.items()
+        if is_inside(name) and is_judged(name)
+    )
     return next((f"{name} {damage}" for name, damage in damages if damage is not None), None)
-
-
-def is_inside(name: str) -> bool:
-    """Whether a name in a seal, which any program may have written, is one of a file of its folder."""
-    return not name.startswith("/") and "\0" not in name and ".." not in name.split("/")
 
 
 def read_all(package: Path) -> dict[int, Seal | BrokenSeal]:

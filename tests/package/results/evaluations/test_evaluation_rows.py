@@ -289,3 +289,21 @@ def test_other_programs_read_the_file(tmp_path: Path) -> None:
     assert table[9]["logits"][:4] == [9.0 * n for n in range(4)] and table[7]["logits"] is None
     assert table[6]["sound"] == "files/6.sound.wav" and json.loads(table[9]["tokens"]) == [0, 1, 2, 3]
     assert table[10]["group/speaker"] == "a" and table[5]["correct"] is False and table[1]["rare"] is None
+
+
+def test_only_columns_that_repeat_their_values_have_a_dictionary(tmp_path: Path) -> None:
+    """Of ids, floats and arrays it is larger than the values, and most of the time of writing."""
+    write_cell_file(tmp_path)
+    values = {
+        "id": [f"utterance {number}" for number in range(300)],
+        "loss": np.arange(300.0),
+        "scores": np.arange(600.0).reshape(300, 2),
+        "predicted": np.arange(300) % 3,
+        "text": [f"digit {number % 3}" for number in range(300)],
+        "group/speaker": [f"speaker {number % 3}" for number in range(300)],
+    }
+    path = evaluation_rows.write_part(tmp_path, [0], values, session=1, rank=0)
+    group = parquet.ParquetFile(path).metadata.row_group(0)
+    columns = [group.column(number) for number in range(group.num_columns)]
+    named = {one.path_in_schema for one in columns if "RLE_DICTIONARY" in one.encodings}
+    assert named == {"predicted", "text", "group/speaker"}

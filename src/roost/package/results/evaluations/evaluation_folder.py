@@ -19,7 +19,7 @@ A cell is one combination of variant, checkpoint and set::
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePath
 from typing import Any, Literal, NamedTuple
 
@@ -251,6 +251,32 @@ class EvaluationCell(NamedTuple):
         return sessions.load_json(self.path / SUMMARY)
 
 
+def require_whole(cells: Iterable[EvaluationCell], where: Path, *, with_samples: bool = True) -> None:
+    """Compares the files of finished cells with their seals.
+
+    Args:
+        cells: The cells.
+        where: The folder that the error names.
+        with_samples: Whether also those of samples, which may be many and large.
+
+    Raises:
+        RoostError: One is not as it was written.
+    """
+
+    def is_judged(name: str) -> bool:
+        return with_samples or not name.startswith(f"{FILES}/")
+
+    damages = ((one.folder, session_seal.folder_damage(one.path, is_judged=is_judged)) for one in cells)
+    found = [f"{cell}: {damage}" for cell, damage in damages if damage is not None]
+    if found:
+        more = f"; {len(found) - _MAX_NAMED:,} more cells" if len(found) > _MAX_NAMED else ""
+        raise RoostError(
+            f"finished cells are not as they were written: {'; '.join(found[:_MAX_NAMED])}{more}",
+            where=where,
+            fix="remove the folders of these cells: `roost evaluate` with this name computes them again",
+        )
+
+
 class EvaluationFolder(NamedTuple):
     """The folder of an evaluation."""
 
@@ -273,20 +299,8 @@ class EvaluationFolder(NamedTuple):
         return is_sealed and all(one.path.is_dir() for one in self.cells())
 
     def require_whole(self) -> None:
-        """Compares the files of the finished cells with their seals.
-
-        Raises:
-            RoostError: One is not as it was written.
-        """
-        damages = ((one.folder, session_seal.folder_damage(one.path)) for one in self.cells())
-        found = [f"{cell}: {damage}" for cell, damage in damages if damage is not None]
-        if found:
-            more = f"; {len(found) - _MAX_NAMED:,} more cells" if len(found) > _MAX_NAMED else ""
-            raise RoostError(
-                f"finished cells are not as they were written: {'; '.join(found[:_MAX_NAMED])}{more}",
-                where=self.path,
-                fix="remove the folders of these cells: the same command evaluates them again",
-            )
+        """Compares the files of the finished cells with their seals. Raises as `require_whole`."""
+        require_whole(self.cells(), self.path)
 
     def cells(self) -> list[EvaluationCell]:
         """Returns the cells in the order of the grid; none where cells.json is missing, or cannot be read."""

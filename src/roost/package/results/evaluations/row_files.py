@@ -23,6 +23,7 @@ from roost.base.errors import ConfigError, RoostError
 from roost.package.results.evaluations import arrow_buffers
 from roost.package.results.evaluations.evaluation_folder import Format
 from roost.package.results.evaluations.row_columns import (
+    ID,
     NONFINITE,
     ColumnType,
     RowColumn,
@@ -35,6 +36,9 @@ TYPES_FILE = "columns.json"
 _METADATA = b"roost"
 _LINES_PER_CHUNK = 16_384
 _LINES_PER_WRITE = 4096
+_REPEATING = ("int", "text", "json")
+"""Kinds with often few different values, of which Parquet stores a dictionary. Of ids, floats and arrays it
+would be larger than the values, and takes five times as long."""
 _UNREADABLE = "remove the file if its disk is sound: its batches are evaluated again"
 
 
@@ -333,7 +337,8 @@ def _write_parquet(file: durable.NewFile, meta: PartMeta, chunks: Iterable[Mappi
     names = ordered_names(meta.types)
     fields = [pa.field(name, arrow_buffers.arrow_type(meta.types[name])) for name in names]
     schema = pa.schema(fields, metadata={_METADATA: meta.encode()})
-    with pq.ParquetWriter(_Sink(file), schema) as writer:
+    repeating = [name for name in names if name != ID and meta.types[name].kind in _REPEATING]
+    with pq.ParquetWriter(_Sink(file), schema, use_dictionary=repeating) as writer:
         for chunk in chunks:
             arrays = [arrow_buffers.to_arrow(chunk[name]) for name in names]
             table = pa.Table.from_arrays(arrays, schema=schema)
