@@ -15,8 +15,7 @@ wait_progress: screens that show the stage of other work
 device_history_view: draws what cards and host did, for `roost devices --history`
 package_view: text of `roost show`
 evaluations: text of evaluations and their comparison
-comparison_sections: the parts of a comparison, as text or as Markdown
-comparison_view: text of `roost compare`
+comparing: text of `roost compare`
 data_view: text of `roost show --data`
 confirmation: the question before something is removed
 queued_readers: the forms `roost submit analyze`, `predict` and `evaluate`

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from roost.base.text.word_list import join_names
-from roost.cli import comparison_sections
-from roost.cli.comparison_sections import Section, to_markdown
+from roost.cli.comparing import comparison_sections
+from roost.cli.comparing.comparison_sections import Section, to_markdown
 from roost.display import terminal
 from roost.operations.comparing.evaluation_comparison import (
     EvaluationComparison,

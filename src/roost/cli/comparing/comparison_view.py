@@ -16,8 +16,8 @@ import click
 import msgspec
 
 from roost.base.text.word_list import join_names
-from roost.cli import comparison_sections
-from roost.cli.comparison_sections import Section, to_markdown
+from roost.cli.comparing import comparison_sections
+from roost.cli.comparing.comparison_sections import Section, to_markdown
 from roost.display import table, terminal
 from roost.operations.comparing.comparison import (
     CodeComparison,
