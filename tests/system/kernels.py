@@ -40,6 +40,10 @@ class Notebook:
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(source) + "\n")
         self._process.stdin.flush()
+        self.wait(until)
+
+    def wait(self, until: Callable[[str], bool]) -> None:
+        """Waits for an output of the running cell that holds what is asked for."""
         while not until(json.dumps(sent := self._read())):
             assert "cell" not in sent, sent
 

@@ -20,7 +20,6 @@ import pytest
 
 from roost.operations.lifecycle.new_project import new_project
 from roost.package.package import PackageFolder
-from tests.train.mirrors.servers import free_port
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(600)]
@@ -31,11 +30,10 @@ CELLS = ["%load_ext roost", "%roost run config.yaml max_epochs=2000 log_every=2/
 @contextmanager
 def lab(folder: Path) -> Iterator[str]:
     """JupyterLab in a folder, without the user's settings; gives its address."""
-    port = free_port()
     options = [
         "--no-browser",
         "--allow-root",
-        f"--port={port}",
+        "--port=0",
         "--IdentityProvider.token=",
         "--expose-app-in-browser",
     ]
@@ -45,8 +43,8 @@ def lab(folder: Path) -> Iterator[str]:
     with log.open("wb") as file:
         server = subprocess.Popen(command, cwd=folder, env={**os.environ, **home}, stdout=file, stderr=file)
     try:
-        wait_for(lambda: "is running at" in log.read_text(), 60)
-        yield f"http://127.0.0.1:{port}"
+        found = wait_for(lambda: re.search(r"http://127.0.0.1:\d+", log.read_text()), 60)
+        yield found[0]
     finally:
         server.terminate()
         server.wait(30)
@@ -59,7 +57,7 @@ def page() -> Iterator[Any]:
     chromium = shutil.which("chromium") or pytest.skip("apt-get install chromium")
     with api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        yield browser.new_page(viewport={"width": 880, "height": 860})
+        yield browser.new_page(viewport={"width": 960, "height": 900})
         browser.close()
 
 
@@ -93,6 +91,7 @@ def test_a_run_is_shown_interrupted_and_continued(
         wait_for(lambda: step() > first + 100, 180)
         if request.config.getoption("--update-screens"):
             page.get_by_role("button", name="No", exact=True).click()  # news
+            page.locator(".Toastify__toast").wait_for(state="detached")
             execute("application:toggle-left-area")
             page.screenshot(path=str(PICTURE))
         execute("notebook:interrupt-kernel")

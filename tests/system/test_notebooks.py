@@ -100,6 +100,7 @@ def test_an_interrupted_cell_and_a_dead_kernel(config: Path) -> None:
         # SIGTERM after an interrupt, with which Jupyter ends a kernel, does not end the run without saving
         book.start(source, until=lambda shown: "text/html" in shown and " step " in shown)
         book.interrupt()
+        book.wait(lambda shown: "saving at the end of the step" in shown)
         book.terminate()
         wait_for(lambda: made.sessions()[-1].state == "stopped", 60)
     with notebook(config.parent) as book:

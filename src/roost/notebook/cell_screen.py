@@ -34,7 +34,8 @@ _MAX_METRICS, _LINE_CHARACTERS = 24, 100
 _MAX_PIECE_BYTES = 1 << 16
 """Of a larger piece of output only the end is looked at."""
 _BAR_CHARACTERS = 30
-_TEXT, _QUIET = "margin: 0.3em 0; font-size: 0.9em; white-space: pre-wrap; ", "color: #888"
+_TEXT = "margin: 0.3em 0; font-size: 0.9em; white-space: pre-wrap; word-break: normal; "
+_QUIET = "color: #888"
 
 
 class CellScreen:

@@ -54,8 +54,8 @@ def _draw_panel(panel: Panel) -> str:
     right, bottom = _WIDTH - _RIGHT, _HEIGHT - _BOTTOM
     frame = f"<path d='M{_LEFT} {_TOP}V{bottom}H{right}' fill='none' stroke='{_GREY}' stroke-opacity='.6'/>"
     labels = [
-        _text(_LEFT - 4, _TOP + 8, terminal.format_number(high), anchor="end"),
-        _text(_LEFT - 4, bottom, terminal.format_number(low), anchor="end"),
+        _text(_LEFT - 4, _TOP + 8, f"{high:.3g}", anchor="end"),
+        _text(_LEFT - 4, bottom, f"{low:.3g}", anchor="end"),
         _text(_LEFT, bottom + 13, f"{low_x:.6g}"),
         _text(right, bottom + 13, f"{high_x:.6g}", anchor="end"),
     ]

@@ -103,7 +103,7 @@ def _existing(path: Path, values: Mapping[str, Any]) -> Package:
     from roost.operations.reading import package_schema  # with the queue
 
     if _is_interactive() and (earlier := _open_runs.get(path.absolute())) is not None:
-        earlier.end_unfinished()  # the cell with `init` is run again
+        earlier._end(None, is_done=False)  # the cell with `init` is run again
     fix = "choose another name"
     try:
         package = Package.open(path)
@@ -332,15 +332,6 @@ class ScriptRun:
             OSError: The end could not be recorded.
         """
         self._end(None, is_done=True)
-
-    def end_unfinished(self) -> None:
-        """Ends the session of a run that is not done: it has stopped, and the same `init` continues it. More
-        calls do nothing.
-
-        Raises:
-            OSError: The end could not be recorded.
-        """
-        self._end(None, is_done=False)
 
     def __enter__(self) -> Self:
         return self
