@@ -126,7 +126,6 @@ def test_an_interrupted_cell_and_a_dead_kernel(config: Path) -> None:
 
 
 def test_a_cell_as_a_program(tmp_path: Path) -> None:
-    pytest.importorskip("roost.operations.programs")
     (tmp_path / "p").mkdir()
     source = (
         "%%roost --name one\nfor step in range(3):\n    print(f'step {step} loss {1 / (step + 1):.3f}')\n"
