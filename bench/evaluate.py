@@ -123,7 +123,7 @@ def roost(folder: Path, count: int, batch: int, width: int) -> dict[str, float]:
     from roost.evaluation import evaluated_set
     from roost.evaluation.cell_run import CellLoop, Share
     from roost.evaluation.reports.report_files import write_reports
-    from roost.package.results import evaluations, row_files
+    from roost.package.results.evaluations import evaluation_rows, row_files
     from roost.project.contract import Data
 
     x, y = samples(count)
@@ -139,9 +139,22 @@ def roost(folder: Path, count: int, batch: int, width: int) -> dict[str, float]:
     root = folder / "evaluations" / "bench"
     cell = root / "cell"
     cell.mkdir(parents=True)
-    (cell / "cell.json").write_text(json.dumps({"format": row_files.installed_format()}))
-    entry = {"folder": "cell", "variant": "default", "checkpoint": "best", "dataset": "test"}
-    (root / "cells.json").write_text(json.dumps({"cells": [entry]}))
+    names = {"variant": "default", "checkpoint": "best", "dataset": "test"}
+    entry = {
+        **names,
+        "identity": dict.fromkeys(("weights", "variant", "code", "data"), ""),
+        "samples": count,
+        "batches": [],
+        "groups": [],
+        "arguments": {},
+        "checkpoint_ids": [],
+        "seed": 0,
+        "format": row_files.installed_format(),
+    }
+    (cell / "cell.json").write_text(json.dumps(entry))
+    listed = {**entry, "folder": "cell", "batches": 0}
+    grid = {"checkpoints": [], "variants": {}, "cells": [listed], "threads": 1, "device": "cpu"}
+    (root / "cells.json").write_text(json.dumps(grid))
     evaluated = evaluated_set.open_set(Data(train=data, test=data), settings, "test", device="cpu")
     memory: list[int] = []
 
@@ -167,7 +180,7 @@ def roost(folder: Path, count: int, batch: int, width: int) -> dict[str, float]:
     times = _since(began)
     times["memory"] = (memory[-1] - memory[len(memory) // 10]) / 2**20
     steps = {
-        "merge": lambda: evaluations.merge(cell, evaluated.ids),
+        "merge": lambda: evaluation_rows.merge(cell, evaluated.ids),
         "summary": lambda: _summarize(cell),
         "report": lambda: write_reports(root),
     }
@@ -188,10 +201,10 @@ def _since(began: tuple[float, float]) -> dict[str, float]:
 
 
 def _summarize(cell: Path) -> None:
-    from roost.evaluation import summary
-    from roost.package.results import evaluations
+    from roost.evaluation.summaries import summary
+    from roost.package.results.evaluations import evaluation_rows
 
-    rows = evaluations.read_rows(cell, summary.needed_columns(cell))
+    rows = evaluation_rows.read_rows(cell, summary.needed_columns(cell))
     summary.write(cell, summary.summarize(rows, identity="bench"))
 
 

@@ -20,6 +20,7 @@ REPOSITORY = FILE.parent.parent
 MASKS = (
     (re.compile(r"\b(pid|process|inode) \d+"), r"\1 <n>"),
     (re.compile(r"\b0x[0-9a-f]{6,}"), "<address>"),
+    (re.compile(r"has [\d,]+ bytes; [\d,]+ were written"), "has <n> bytes; <m> were written"),
     (re.compile(r"\d{4}-\d\d-\d\d[ T_]\d\d[-:]\d\d([-:]\d\d([._]\d+)?)?Z?"), "<time>"),
     (re.compile(r"(<tmp-parent>/[A-Za-z_]+)\d+"), r"\1<n>"),  # numbered in the worker's order
     (re.compile(r"(looked in [^\n]*?), <tmp-parent>(, [^\s,]+)*"), r"\1, <folders above>"),

@@ -103,7 +103,7 @@ def test_every_config_is_understood(text: str, tmp_path: Path) -> None:
 COMMAND_LINES = [
     line
     for text in PAGES.values()
-    for block in blocks_of(text, "bash")
+    for block in [*blocks_of(text, "bash"), *blocks_of(text, "ipython")]
     for line in re.findall(r"roost [a-z](?:'[^'\n]*'|[^\n)'])*", block)
 ]
 

@@ -37,10 +37,10 @@ FLOORS = {
     "display": 9,
     "shell": 10,
     "tui": 11,
-    "notebook": 11,
     "mcp": 11,
     "cli": 12,
     "compat": 12,
+    "notebook": 13,
 }
 TORCH_FREE = [
     folder for folder, floor in FLOORS.items() if floor <= 2 or floor >= 7 or folder == "supervisor"

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from roost.analysis.notebook_analysis import analyze as analyze
     from roost.base.errors import RoostError as RoostError
     from roost.evaluation.evaluation_data import EvaluationData as EvaluationData
+    from roost.notebook.magic import load_ipython_extension as load_ipython_extension
     from roost.operations.python_api.package_api import Package as Package
     from roost.operations.python_api.package_api import open_package as open_package
     from roost.operations.python_api.run_collection import runs as runs
@@ -52,6 +53,7 @@ _HOME = {
     "Media": "roost.train.reporting.media_files",
     "Runner": "roost.project.contract",
     "RoostError": "roost.base.errors",
+    "load_ipython_extension": "roost.notebook.magic",
     "download": "roost.project.download",
     "Arrays": "roost.train.data.arrays",
     "Checkpoints": "roost.train.checkpointing.checkpoints",

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from roost.cli import live_run
-from roost.cli.live_run import Screen, _newest_metrics
+from roost.cli import live_run, surface
+from roost.cli.live_run import Screen, _InterruptCounter, _newest_metrics
 from roost.cli.plain_output import PlainScreen
 from roost.operations.sessions.running_session import RunningSession, running_session
 from roost.package import live_progress, sessions
@@ -272,3 +272,15 @@ def test_the_reader_of_the_output_may_close_it(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("\n") == 1 and "succeeded" in done.stderr
     assert "Exception ignored" not in done.stderr
+
+
+def test_a_notebook_leaves_sigterm_to_its_kernel() -> None:
+    """Jupyter sends it after an interrupt: as a second signal it would end the run without saving."""
+    before = signal.getsignal(signal.SIGTERM)
+    with surface.installed(surface.Surface(stop_signals=(signal.SIGINT,))), _InterruptCounter() as pressed:
+        assert signal.getsignal(signal.SIGTERM) is before
+        os.kill(os.getpid(), signal.SIGINT)
+        assert pressed.number == 1
+    with _InterruptCounter() as pressed:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert pressed.number == 1

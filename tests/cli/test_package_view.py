@@ -16,9 +16,11 @@ from roost.display import terminal
 from roost.operations.reading.show import show
 from roost.package.checkpoints import checkpoint
 from roost.package.checkpoints.checkpoint import Manifest
-from roost.package.results import evaluations, predictions, skipped_steps
+from roost.package.results import predictions, skipped_steps
+from roost.package.results.evaluations import evaluation_folder
 from roost.package.results.predictions import PredictionMeta
 from roost.package.results.skipped_steps import SkippedStep
+from tests.evaluation.made_evaluation import write_cells
 from tests.messages import Messages
 from tests.operations.packages import ROWS, TIMES, VALUES, package, session
 from tests.package.results.test_black_box import box
@@ -269,12 +271,11 @@ def test_evaluations_have_a_line_each(tmp_path: Path) -> None:
     made = package(tmp_path / "runs")
     assert "\nevaluations\n" not in text(made.path)
     for name, states in (("beam", ["finished", "finished"]), ("cut", ["finished", "waiting"])):
-        place = made.path / evaluations.NAME / name
+        place = made.path / evaluation_folder.NAME / name
         place.mkdir(parents=True)
-        cell = {"folder": "x", "variant": "v", "checkpoint": "best", "dataset": "test"}
-        (place / evaluations.CELLS).write_bytes(msgspec.json.encode([{**cell, "state": s} for s in states]))
-    (made.path / evaluations.NAME / "beam" / evaluations.REPORT).touch()
-    (made.path / evaluations.NAME / "no-grid").mkdir()
+        write_cells(place, [{"folder": "x", "state": state} for state in states])
+    (made.path / evaluation_folder.NAME / "beam" / evaluation_folder.REPORT).touch()
+    (made.path / evaluation_folder.NAME / "no-grid").mkdir()
     said = [line.split() for line in text(made.path).partition("\nevaluations\n")[2].splitlines()[:4]]
     assert (
         said[:3]

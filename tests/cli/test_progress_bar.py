@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from roost.base.interval import NEVER
-from roost.cli.progress_bar import Eta, NewestMetrics, _part_done, _position
+from roost.cli.progress_bar import Eta, NewestMetrics, format_progress, part_done
 from roost.package import live_progress
 from roost.package.live_progress import ProgressFile
 from roost.train.progress import Progress
@@ -54,7 +54,7 @@ def test_a_run_limited_by_time_alone_shows_no_total(tmp_path: Path) -> None:
         run = Progress(step=1005, epoch=1, batch=5, total_steps=total_steps, total_seconds=60.0)
         ProgressPublisher(board, steps_per_epoch=1000).publish(run, "training")
         seen = live_progress.read(tmp_path / "progress")
-        assert seen is not None and _position(seen) == place
+        assert seen is not None and format_progress(seen) == place
 
 
 def test_a_run_whose_end_the_project_decides_shows_the_part_of_its_epoch(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_a_run_whose_end_the_project_decides_shows_the_part_of_its_epoch(tmp_pat
         run = Progress(step=168, epoch=8, batch=8, total_steps=total_steps)
         ProgressPublisher(board, steps_per_epoch=steps_per_epoch).publish(run, "training")
         seen = live_progress.read(tmp_path / "progress")
-        assert seen is not None and _part_done(seen) == shown
+        assert seen is not None and part_done(seen) == shown
 
 
 def test_the_time_that_is_left() -> None:

@@ -17,7 +17,7 @@ from roost.operations.evaluating.evaluation_request import (
 from roost.package.package import PackageFolder
 from roost.package.session_folder import SessionFolder
 from roost.project.package_context import package_code
-from roost.worker import evaluate_task
+from roost.worker.results import evaluate_task
 
 _OF_A_RANK = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,13 +9,46 @@ from typing import Any
 import numpy as np
 
 from roost import Media
-from roost.evaluation import summary
+from roost.evaluation.cell import write_cell
 from roost.evaluation.file_writer import FileWriter
-from roost.evaluation.summary import Case
-from roost.package.results import evaluations
+from roost.evaluation.grid import write_grid
+from roost.evaluation.summaries import summary
+from roost.evaluation.summaries.summary import Case
+from roost.package.results.evaluations import evaluation_rows
+from roost.package.results.evaluations.evaluation_folder import CellFile, CellIdentity, Grid, GridCell
 
 VARIANTS, CHECKPOINTS, SETS = ["greedy", "beam"], ["best", "last"], ["test%clean"]
 CASES = [Case("wer", "max", 3)]
+NO_DIGESTS = CellIdentity(weights="", variant="", code="", data="")
+
+
+def write_cell_file(
+    folder: Path, *, form: str = "parquet", variant: str = "v", checkpoint: str = "c", dataset: str = "test"
+) -> None:
+    """Writes the cell.json of a cell without digests and plan."""
+    made = CellFile(
+        identity=NO_DIGESTS,
+        variant=variant,
+        arguments={},
+        checkpoint=checkpoint,
+        checkpoint_ids=[],
+        dataset=dataset,
+        batches=[],
+        samples=0,
+        groups=[],
+        format="parquet" if form == "parquet" else "jsonl",
+        seed=0,
+    )
+    write_cell(folder, made)
+
+
+def write_cells(root: Path, entries: Sequence[dict[str, Any]]) -> None:
+    """Writes the cells.json of an evaluation with these fields of its cells."""
+    fields = {"variant": "v", "checkpoint": "c", "dataset": "d"}
+    made = [
+        GridCell(**{"identity": NO_DIGESTS, "samples": 0, "batches": 0, **fields, **one}) for one in entries
+    ]
+    write_grid(root, Grid(checkpoints=[], variants={}, cells=made, threads=1, device="cpu"))
 
 
 def make_cell(
@@ -29,11 +61,11 @@ def make_cell(
 ) -> Path:
     """Writes the files of a finished cell with these rows."""
     folder.mkdir(parents=True)
-    (folder / "cell.json").write_text(json.dumps({"format": form}))
-    evaluations.write_part(folder, [0], rows, session=1, rank=0, batch_values=batches)
-    evaluations.merge(folder, [row["id"] for row in rows])
-    read = evaluations.read_rows(folder, summary.needed_columns(folder))
-    own = evaluations.read_batch_values(folder)
+    write_cell_file(folder, form=form)
+    evaluation_rows.write_part(folder, [0], rows, session=1, rank=0, batch_values=batches)
+    evaluation_rows.merge(folder, [row["id"] for row in rows])
+    read = evaluation_rows.read_rows(folder, summary.needed_columns(folder))
+    own = evaluation_rows.read_batch_values(folder)
     summary.write(folder, summary.summarize(read, identity="test", cases=cases, batch_values=own))
     return folder
 
@@ -64,7 +96,7 @@ def speech_rows(folder: Path, *, count: int = 24, shift: float = 0.0, seed: int 
                 }
             )
     rows[1]["cer"] = float("nan")
-    rows[5] = {"id": rows[5]["id"], "group/speaker": "spk2", "error": "RuntimeError: <boom>"}
+    rows[5] = {"id": rows[5]["id"], "group/speaker": "spk2", "skipped/error": "RuntimeError: <boom>"}
     return rows
 
 
@@ -91,8 +123,8 @@ def make_evaluation(package: Path, name: str = "beams", *, form: str = "parquet"
             make_cell(staged, rows, cases=CASES, form=form, batches=batches)
             (made / "files").rename(staged / "files")
             entries.append({"folder": folder, "variant": variant, "checkpoint": checkpoint})
-    entries.append({"folder": "beam/3/x", "variant": "beam", "checkpoint": "3", "state": "running"})
+    entries.append({"folder": "beam/3/x", "variant": "beam", "checkpoint": "3", "state": "waiting"})
     cells = [{"dataset": "test/clean", "state": "finished", **one} for one in entries]
-    (root / "cells.json").write_text(json.dumps({"cells": cells}))
+    write_cells(root, cells)
     (root / "request.json").write_text("{}")
     return root

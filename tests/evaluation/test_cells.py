@@ -16,24 +16,28 @@ import pytest
 import torch
 
 import roost
+from roost.base import durable
 from roost.base.errors import (
     CheckpointError,
     ConfigError,
     ContractError,
+    Damaged,
     NotFound,
     Refused,
     RoostError,
     UsageError,
 )
+from roost.evaluation import case_inputs, cell_copies, variant_arguments
 from roost.evaluation import cell as cells
-from roost.evaluation import cell_copies, grid, variant_arguments
 from roost.evaluation.evaluated_set import EvaluatedSet
 from roost.evaluation.file_writer import FileWriter
 from roost.evaluation.sample_values import split_values
 from roost.package import live_progress, sessions
 from roost.package.package import PackageFolder
-from roost.package.results import evaluations
+from roost.package.results.evaluations import evaluation_folder, evaluation_rows
 from roost.package.session_folder import SessionFolder
+from roost.project.package_context import package_code
+from roost.worker.results import evaluate_task, weight_mean
 from tests.evaluation.digits import DATASET, RUNNER, digits_package
 from tests.evaluation.evaluating import VARIANTS, evaluate, requested, run_session
 from tests.messages import Messages
@@ -48,7 +52,7 @@ def trained_digits(tmp_path_factory: pytest.TempPathFactory) -> PackageFolder:
 @pytest.fixture
 def digits(trained_digits: PackageFolder) -> PackageFolder:
     """A trained package without evaluations, whose finished cells would be found again."""
-    shutil.rmtree(trained_digits.path / evaluations.NAME, ignore_errors=True)
+    shutil.rmtree(trained_digits.path / evaluation_folder.NAME, ignore_errors=True)
     return trained_digits
 
 
@@ -65,7 +69,7 @@ def changed(package: PackageFolder, tmp_path: Path, **code: str) -> PackageFolde
 
 def cell_files(folder: Path) -> dict[str, str]:
     """The digest of each file of the cells of an evaluation."""
-    found = grid.read_grid(folder)
+    found = evaluation_folder.read_grid(folder)
     assert found is not None and found.is_finished
     return {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
@@ -77,10 +81,10 @@ def cell_files(folder: Path) -> dict[str, str]:
 
 def test_a_cell_has_a_row_for_each_sample(digits: PackageFolder) -> None:
     folder = evaluate(digits, "rows", datasets=["clean"])
-    (one,) = evaluations.EvaluationFolder(folder).cells()
+    (one,) = evaluation_folder.EvaluationFolder(folder).cells()
     assert one.state == "finished" and one.dataset == "test/clean"
     assert one.path == folder / "default_inference" / "best" / "test%clean"
-    rows = evaluations.read_rows(one.path)
+    rows = evaluation_rows.read_rows(one.path)
     assert rows.ids == [f"clean/{number:04d}" for number in range(597)]
     assert set(rows.metrics) == {"loss", "correct"} and set(rows.groups) == {"writer", "digit"}
     first = rows.row(0)
@@ -93,7 +97,7 @@ def test_a_cell_has_a_row_for_each_sample(digits: PackageFolder) -> None:
     )
     assert summary["groups"]["writer"]["unlabeled"] == 55
     assert [len(case["cases"]) for case in summary["worst"]] == [7, 3]
-    inputs = evaluations.read_inputs(one.path)
+    inputs = case_inputs.read_inputs(one.path)
     assert inputs[summary["worst"][0]["cases"][0]["id"]]["input"].startswith("float32")
     assert (folder / "report.html").is_file()
 
@@ -116,7 +120,7 @@ def test_a_cut_session_goes_on_with_other_ranks(
     whole = evaluate(digits, "uncut", datasets=["noisy"])
     files = cell_files(whole)
     whole.rename(tmp_path / "uncut")
-    real = evaluations.write_part
+    real = evaluation_rows.write_part
     written: list[Any] = []
 
     def write_part(*args: Any, **rest: Any) -> Path:
@@ -126,12 +130,12 @@ def test_a_cut_session_goes_on_with_other_ranks(
         return written[-1]
 
     monkeypatch.setattr("roost.evaluation.cell_run._PART_ROWS", 1)
-    monkeypatch.setattr(evaluations, "write_part", write_part)
+    monkeypatch.setattr(evaluation_rows, "write_part", write_part)
     folder = requested(digits, "cut", datasets=["noisy"])
     with pytest.raises(KeyboardInterrupt):
         run_session(digits, folder, ranks=2)
     assert len(list((folder.path / "default_inference/best/test%noisy/parts").iterdir())) == 2
-    monkeypatch.setattr(evaluations, "write_part", real)
+    monkeypatch.setattr(evaluation_rows, "write_part", real)
     run_session(digits, folder, ranks=3)
     assert cell_files(folder.path) == files
 
@@ -142,7 +146,7 @@ def test_a_finished_cell_is_found_again(digits: PackageFolder) -> None:
     printed = run_session(digits, folder)
     assert "1 of 1 cells are found again in first" in printed
     assert f"report: {folder.path}/report.html" in printed
-    found = grid.read_grid(folder.path)
+    found = evaluation_folder.read_grid(folder.path)
     assert found is not None
     source = str(found.cells[0].found_in)
     assert source.startswith("evaluations/first/") and source.endswith("test%noisy")
@@ -162,21 +166,21 @@ def test_equal_cells_are_computed_once(digits: PackageFolder) -> None:
         datasets=["clean"],
         template="{checkpoint}/{dataset}/{variant}",
     )
-    found = grid.read_grid(folder)
+    found = evaluation_folder.read_grid(folder)
     assert found is not None
     assert [cell.same_as for cell in found.cells] == [None, found.cells[0].folder]
-    one, other = (evaluations.read_rows(folder / cell.folder, ["loss"]) for cell in found.cells)
+    one, other = (evaluation_rows.read_rows(folder / cell.folder, ["loss"]) for cell in found.cells)
     assert np.array_equal(one.columns["loss"].values, other.columns["loss"].values)
 
 
 def test_a_mean_of_checkpoints_has_their_mean_weights(digits: PackageFolder) -> None:
     folder = evaluate(digits, "mean", checkpoints="average(last:2),last", datasets=["clean"])
-    found = grid.read_grid(folder)
+    found = evaluation_folder.read_grid(folder)
     assert found is not None and len(found.checkpoints[0].ids) == 2
     assert len({one.sha256 for one in found.checkpoints}) == 2
     means = [
         one.summary["metrics"]["loss"]["mean"]
-        for one in evaluations.EvaluationFolder(folder).cells()
+        for one in evaluation_folder.EvaluationFolder(folder).cells()
         if one.summary
     ]
     assert len(set(means)) == 2
@@ -203,13 +207,11 @@ def test_a_failing_batch_is_skipped_or_raises(digits: PackageFolder, tmp_path: P
         run_session(package, folder)
     assert "samples 'noisy/" in "".join(caught.value.__notes__)
     done = evaluate(package, "skips", datasets=["noisy"], on_step_error="skip", ranks=2)
-    (one,) = evaluations.EvaluationFolder(done).cells()
-    rows = evaluations.read_rows(one.path)
-    skipped = evaluations.skipped(rows)
+    (one,) = evaluation_folder.EvaluationFolder(done).cells()
+    rows = evaluation_rows.read_rows(one.path)
+    skipped = evaluation_rows.skipped(rows)
     assert skipped and len(skipped) % 32 == 0 and len(rows) == 547
     assert all("AssertionError" in text for _, text in skipped)
-    found = grid.read_grid(done)
-    assert found is not None and found.cells[0].skipped == len(skipped)
     assert one.summary is not None and one.summary["num_skipped"] == len(skipped)
     assert cell_copies.finished_cells(package.path, without=folder.path) == {}  # for others, it is none
 
@@ -223,6 +225,20 @@ def test_a_metric_of_worst_cases_that_does_not_exist(
         run_session(package, folder)
     assert caught.value.setting == "Runner.worst_cases" and not list(folder.path.rglob("rows.*"))
     messages.check(caught.value)
+
+
+def test_wrong_worst_cases_are_named_by_the_setting_that_has_them(
+    digits: PackageFolder, tmp_path: Path
+) -> None:
+    """A Runner that a converter has written reads them from a section of its own."""
+    build, read = "def build(self):", 'self.worst_cases = self.args["speechain"]["worst_cases"]'
+    code = RUNNER.replace("worst_cases = ", "own = ").replace(build, f"{build}\n        {read}")
+    package = changed(digits, tmp_path, runner=code)
+    for cases in ("[[los, max, 7]]", "[[loss, max]]"):
+        asked = {"datasets": ["clean"], "overrides": [f"+speechain.worst_cases={cases}"]}
+        with pytest.raises(ConfigError) as caught:
+            run_session(package, requested(package, f"of-{cases}", **asked))
+        assert caught.value.setting == "speechain.worst_cases"
 
 
 @pytest.mark.parametrize(
@@ -249,22 +265,22 @@ def test_wrong_ids_and_groups(
 def test_a_full_disk_in_the_middle_keeps_finished_cells(
     digits: PackageFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = evaluations.write_part
+    real = evaluation_rows.write_part
 
     def write_part(cell: Path, *args: Any, **rest: Any) -> Path:
         if "noisy" in cell.name:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(cell))
         return real(cell, *args, **rest)
 
-    monkeypatch.setattr(evaluations, "write_part", write_part)
+    monkeypatch.setattr(evaluation_rows, "write_part", write_part)
     folder = requested(digits, "full", checkpoints="0")
     with pytest.raises(OSError, match="No space left"):
         run_session(digits, folder)
-    found = grid.read_grid(folder.path)
+    found = evaluation_folder.read_grid(folder.path)
     assert found is not None and [one.state for one in found.cells] == ["finished", "waiting"]
-    monkeypatch.setattr(evaluations, "write_part", real)
+    monkeypatch.setattr(evaluation_rows, "write_part", real)
     run_session(digits, folder)
-    assert evaluations.EvaluationFolder(folder.path).is_finished
+    assert evaluation_folder.EvaluationFolder(folder.path).is_finished
 
 
 def test_an_empty_batch_and_a_short_last_one(digits: PackageFolder, tmp_path: Path) -> None:
@@ -277,11 +293,11 @@ def test_an_empty_batch_and_a_short_last_one(digits: PackageFolder, tmp_path: Pa
     )
     package = changed(digits, tmp_path, dataset=code)
     folder = evaluate(package, "empty", ranks=2, datasets=["clean"], overrides=["data.test.batch_size=50"])
-    (one,) = evaluations.EvaluationFolder(folder).cells()
-    rows = evaluations.read_rows(one.path)
-    skipped = evaluations.skipped(rows)
+    (one,) = evaluation_folder.EvaluationFolder(folder).cells()
+    rows = evaluation_rows.read_rows(one.path)
+    skipped = evaluation_rows.skipped(rows)
     assert len(rows) == 597 and skipped and {text for _, text in skipped} == {"the batch is empty"}
-    cell = cells.read_cell(one.path)
+    cell = evaluation_folder.read_cell(one.path)
     assert cell is not None and cell.batches == [(50, 11), (47, 1)]
 
 
@@ -301,8 +317,8 @@ def test_a_set_without_indices(digits: PackageFolder, tmp_path: Path) -> None:
     code = code.replace('Digits(x[1200:], y[1200:], "clean")', 'Stream(Digits(x[1200:], y[1200:], ""))')
     package = changed(digits, tmp_path, dataset=code)
     folder = evaluate(package, "stream", ranks=2, datasets=["clean"])
-    (one,) = evaluations.EvaluationFolder(folder).cells()
-    assert evaluations.read_rows(one.path).ids == list(range(597))
+    (one,) = evaluation_folder.EvaluationFolder(folder).cells()
+    assert evaluation_rows.read_rows(one.path).ids == list(range(597))
 
 
 def test_another_request_of_the_same_name_is_refused(
@@ -327,8 +343,8 @@ def test_a_corrected_command_may_have_the_name_of_one_that_failed(digits: Packag
     number = folder.new_session({"kind": "evaluate", "device": "cpu"})
     sessions.UnsupervisedRecord(folder.session_files / f"{number}.json", number).end("failed", "error")
     assert requested(digits, "typo", datasets=["clean"]).path == folder.path
-    assert evaluations.EvaluationFolder(folder.path).request["datasets"] == ["clean"]
-    (folder.path / evaluations.CELLS).write_text("[]")
+    assert evaluation_folder.EvaluationFolder(folder.path).request["datasets"] == ["clean"]
+    (folder.path / evaluation_folder.CELLS).write_text("[]")
     with pytest.raises(Refused):
         requested(digits, "typo", datasets=["noisy"])
 
@@ -358,6 +374,15 @@ def test_what_cannot_be_asked(
     assert sorted((digits.path / "evaluations").glob("*")) == before
 
 
+def test_wrong_arguments_are_found_before_the_data_is_built(digits: PackageFolder, tmp_path: Path) -> None:
+    package = changed(
+        digits, tmp_path, dataset=DATASET.replace("def build(self):", "def build(self):\n        1 / 0")
+    )
+    (tmp_path / "v.yaml").write_text("grid: {temprature: [1, 2]}")
+    with pytest.raises(ContractError):
+        run_session(package, requested(package, "typo", variants=tmp_path / "v.yaml"))
+
+
 def test_a_set_that_does_not_exist(digits: PackageFolder, messages: Messages) -> None:
     with pytest.raises(NotFound) as caught:
         run_session(digits, requested(digits, "sets", datasets=["claen"]))
@@ -382,7 +407,7 @@ def test_the_weights_of_a_file(digits: PackageFolder, tmp_path: Path) -> None:
     folder = evaluate(
         digits, "file", weights=tmp_path / "net.pt", checkpoints=str(info.id), datasets=["clean"]
     )
-    one, other = evaluations.EvaluationFolder(folder).cells()
+    one, other = evaluation_folder.EvaluationFolder(folder).cells()
     assert one.checkpoint == "net.pt" and one.path.parent.name == "net"
     assert (one.path / "summary.json").exists() and other.summary is not None and one.summary is not None
     assert one.summary["metrics"]["loss"]["mean"] == other.summary["metrics"]["loss"]["mean"]
@@ -398,10 +423,10 @@ def test_the_plan_of_a_cell_is_kept(tmp_path: Path) -> None:
 
 def test_a_changed_cell_is_refused_not_replaced(digits: PackageFolder) -> None:
     folder = evaluate(digits, "identity", datasets=["clean"])
-    found = grid.read_grid(folder)
+    found = evaluation_folder.read_grid(folder)
     assert found is not None
     place = folder / found.cells[0].folder
-    cell = cells.read_cell(place)
+    cell = evaluation_folder.read_cell(place)
     assert cell is not None
     other = msgspec.structs.replace(cell, identity=msgspec.structs.replace(cell.identity, variant="0" * 64))
     with pytest.raises(Refused, match="other variant"):
@@ -411,7 +436,7 @@ def test_a_changed_cell_is_refused_not_replaced(digits: PackageFolder) -> None:
 
 def begun(package: PackageFolder, monkeypatch: pytest.MonkeyPatch, **request: Any) -> SessionFolder:
     """An evaluation of a set, ended after its first part."""
-    real = evaluations.write_part
+    real = evaluation_rows.write_part
     written: list[Path] = []
 
     def write_part(*args: Any, **rest: Any) -> Path:
@@ -423,7 +448,7 @@ def begun(package: PackageFolder, monkeypatch: pytest.MonkeyPatch, **request: An
     folder = requested(package, "begun", datasets=["noisy"], **request)
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr("roost.evaluation.cell_run._PART_ROWS", 1)
-        patched.setattr(evaluations, "write_part", write_part)
+        patched.setattr(evaluation_rows, "write_part", write_part)
         run_session(package, folder)
     return folder
 
@@ -465,6 +490,31 @@ def test_what_has_changed_is_not_mixed(
     assert not list(folder.path.rglob("rows.*"))
 
 
+@pytest.mark.parametrize("after", ["checking", "reading"])
+def test_a_checkpoint_that_the_training_removes_meanwhile(
+    digits: PackageFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: str
+) -> None:
+    """Between its check and its manifest it is gone, not damaged; once its weights are read it may go."""
+    package = changed(digits, tmp_path)
+    folder = begun(package, monkeypatch, checkpoints="last")
+    real = weight_mean.read_weights
+
+    def read_weights(path: Path, **options: Any) -> Any:
+        found = real(path, **options) if after == "reading" else None
+        shutil.rmtree(path)
+        if found is None:
+            raise Damaged("its MANIFEST.json cannot be read: it is missing")
+        return found
+
+    monkeypatch.setattr(weight_mean, "read_weights", read_weights)
+    if after == "reading":
+        run_session(package, folder)
+        assert evaluation_folder.EvaluationFolder(folder.path).is_finished
+        return
+    with pytest.raises(NotFound, match="is gone"):
+        run_session(package, folder)
+
+
 @pytest.mark.parametrize(
     "line",
     [
@@ -472,6 +522,7 @@ def test_what_has_changed_is_not_mixed(
         "self.ids = [1, 1.0, *range(2, len(x))]",
         'self.ids = [float("inf"), *range(1, len(x))]',
         'self.ids = ["\\udc80", *range(1, len(x))]',
+        "self.ids = [0.5, 2**53 + 1, *range(2, len(x))]",
         "self.ids = torch.zeros(len(x), 2)",
         "self.ids = 5",
         "self.ids = list(range(len(x) + 1))",
@@ -550,11 +601,87 @@ def test_a_number_of_a_batch_does_not_replace_its_size(tmp_path: Path, name: str
             split_values({name: 0.5}, ["a", "b"], files)
 
 
+def test_a_metric_may_be_an_error(tmp_path: Path) -> None:
+    """The column with the errors of skipped samples has a name that no metric has."""
+    with FileWriter(tmp_path) as files:
+        assert split_values({"error": torch.ones(2)}, ["a", "b"], files).columns
+        with pytest.raises(ContractError):
+            split_values({"skipped/error": torch.ones(2)}, ["a", "b"], files)
+
+
 def test_floats_that_numpy_or_parquet_lacks(tmp_path: Path) -> None:
     values = {"x": torch.ones(2, 3).to(torch.float8_e4m3fn), "y": np.ones((2, 3), np.longdouble)}
     with FileWriter(tmp_path) as files:
         found = split_values(values, ["a", "b"], files)
     assert [found.columns[name].dtype.name for name in values] == ["float32", "float64"]
+
+
+def test_the_grid_is_written_at_its_beginning_and_its_end(
+    digits: PackageFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not for each cell: a grid of thousands would write gigabytes. Meanwhile the seals of cells count."""
+    (tmp_path / "variants.yaml").write_text(VARIANTS)
+    written, seen = [], []
+    folder = requested(digits, "often", variants=tmp_path / "variants.yaml", checkpoints="0,1")
+
+    def count(operation: str, path: str) -> None:
+        if (operation, Path(path).name) == ("rename", "cells.json"):
+            written.append([one.state for one in evaluation_folder.EvaluationFolder(folder.path).cells()])
+        elif (operation, Path(path).name) == ("rename", "summary.json"):
+            seen.append([one.state for one in evaluation_folder.EvaluationFolder(folder.path).cells()])
+
+    monkeypatch.setattr(durable, "fault", count)
+    printed = run_session(digits, folder)
+    monkeypatch.undo()
+    assert written == [[], ["finished"] * 24]
+    assert [one.count("finished") for one in seen] == list(range(24))
+    assert [f"; {number} of 24 cells" in printed for number in range(25)] == [False, *[True] * 24]
+    stored = json.loads((folder.path / "cells.json").read_text())["cells"]
+    assert [one["state"] for one in stored] == ["finished"] * 24
+
+
+@pytest.mark.parametrize("cut_at", ["cells.json", "report.html", "seal.json"])
+def test_cut_after_its_last_cell_it_goes_on_with_the_report(
+    digits: PackageFolder, monkeypatch: pytest.MonkeyPatch, cut_at: str
+) -> None:
+    folder = requested(digits, "reported", checkpoints="0", datasets=["clean"])
+    renames = []
+
+    def cut(operation: str, path: str) -> None:
+        if (operation, Path(path).name) == ("rename", cut_at):
+            renames.append(path)
+            if cut_at == "report.html" or len(renames) == 2:
+                raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(durable, "fault", cut)
+        run_session(digits, folder)
+    found = evaluation_folder.EvaluationFolder(folder.path)
+    assert [one.state for one in found.cells()] == ["finished"] and not found.is_finished
+    run_session(digits, folder)
+    assert found.is_finished
+
+
+@pytest.mark.parametrize("twins", ["copied", "not copied"])
+def test_cut_between_a_cell_and_its_copies(
+    digits: PackageFolder, monkeypatch: pytest.MonkeyPatch, twins: str
+) -> None:
+    folder = requested(digits, "twins", checkpoints="last,average(last:1)", datasets=["clean"])
+    real = cell_copies.copy_to_twins
+
+    def cut(*arguments: Any) -> None:
+        if twins == "copied":
+            real(*arguments)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(cell_copies, "copy_to_twins", cut)
+        run_session(digits, folder)
+    found = evaluation_folder.EvaluationFolder(folder.path)
+    states = [one.state for one in found.cells()]
+    assert states == ["finished", "finished" if twins == "copied" else "waiting"] and not found.is_finished
+    run_session(digits, folder, ranks=2)
+    assert found.is_finished
 
 
 def test_the_progress_is_that_of_the_whole_grid(digits: PackageFolder) -> None:
@@ -566,6 +693,30 @@ def test_the_progress_is_that_of_the_whole_grid(digits: PackageFolder) -> None:
     assert (record.step, record.total_steps, record.samples) == (2, 2, 2 * 597)
 
 
+def test_the_progress_is_that_of_all_ranks(digits: PackageFolder) -> None:
+    """Rank 0 of two, whose batches are 10 of 19, has 309 of the 597 samples; then rank 1 has the others."""
+    folder = requested(digits, "of_ranks", datasets=["clean"], checkpoints="0")
+    shown = []
+    for rank in (0, 1):
+        with package_code(digits):
+            evaluate_task.evaluate_after_training(digits, folder.path, device="cpu", rank=rank, world_size=2)
+        shown.append(live_progress.read(folder.progress))
+    of_one, of_both = shown
+    assert of_one is not None and (of_one.phase, of_one.samples) == ("testing", 309)
+    assert of_both is not None and (of_both.phase, of_both.samples) == ("ended", 597)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_each_rank_is_seen_to_work_on(digits: PackageFolder, rank: int) -> None:
+    """Also after a training: a supervisor, which reads the file of the session, would report a stall."""
+    before = (digits.progress.read_bytes(), live_progress.read(digits.progress))
+    folder = requested(digits, "of_a_rank", checkpoints="0")
+    with package_code(digits):
+        evaluate_task.evaluate_after_training(digits, folder.path, device="cpu", rank=rank, world_size=2)
+    assert any(folder.progress.read_bytes()[256 * rank :]), "in the file of an evaluation of its own"
+    assert digits.progress.read_bytes() != before[0] and live_progress.read(digits.progress) == before[1]
+
+
 def test_the_test_at_the_end_of_a_training_has_no_arguments(tmp_path: Path) -> None:
     """It averages what `test` returns as numbers; validation measures `evaluate`, here the loss."""
     package = digits_package(tmp_path, test_at_end="last")
@@ -574,7 +725,7 @@ def test_the_test_at_the_end_of_a_training_has_no_arguments(tmp_path: Path) -> N
     assert {f"test/clean/{name}" for name in names} <= set(row)
     assert {name for name in row if name.startswith("valid/")} == {"valid/loss"}
     folder = evaluate(package, "after", checkpoints="last")
-    for one in evaluations.EvaluationFolder(folder).cells():
+    for one in evaluation_folder.EvaluationFolder(folder).cells():
         assert one.summary is not None
         for name in ("loss", "correct", "error_rate"):
             mean = one.summary["metrics"][name]["mean"]
@@ -627,12 +778,16 @@ def test_a_project_of_a_config_alone(tmp_path: Path) -> None:
     )
     (tmp_path / "v.yaml").write_text("grid: {shift: [0, 1]}")
     folder = evaluate(package, "yaml", variants=tmp_path / "v.yaml", checkpoints="last")
-    plain, shifted = evaluations.EvaluationFolder(folder).cells()
-    rows = evaluations.read_rows(plain.path)
+    plain, shifted = evaluation_folder.EvaluationFolder(folder).cells()
+    rows = evaluation_rows.read_rows(plain.path)
     assert rows.ids == [f"n{number}" for number in range(10)]
     assert rows.row(7)["group/half"] == "second" and rows.row(7)["group/file"] == "d"
-    assert rows.row(0)["text"] != evaluations.read_rows(shifted.path).row(0)["text"]
+    assert rows.row(0)["text"] != evaluation_rows.read_rows(shifted.path).row(0)["text"]
     assert plain.summary is not None and len(plain.summary["worst"][0]["cases"]) == 2
+    wrong = requested(package, "wrong", overrides=["runner.worst_cases=[[hot, min, 2]]"])
+    with pytest.raises(ConfigError) as wrong_cases:
+        run_session(package, wrong)
+    assert wrong_cases.value.setting == "runner.worst_cases"
     (tmp_path / "w.yaml").write_text("grid: {shfit: [0, 1]}")
     with pytest.raises(ContractError) as caught:
         run_session(package, requested(package, "typo", variants=tmp_path / "w.yaml"))

@@ -23,7 +23,7 @@ def cell(tmp_path: Path) -> Path:
         }
         for n in range(6)
     ]  # fmt: skip
-    rows[2] = {"id": "u2", "error": "boom"}
+    rows[2] = {"id": "u2", "skipped/error": "boom"}
     rows[4]["big"] = {"file": "files/u4.big.npy"}
     rows[5]["big"] = {"file": "files/u5.big.wav"}
     folder = make_cell(tmp_path / "cell", rows)

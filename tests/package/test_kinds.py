@@ -20,8 +20,7 @@ def test_a_package_of_no_known_kind_is_taken_for_a_training(request_: dict[str, 
     assert PackageKind.of(request_) is PackageKind.TRAIN
 
 
-def test_only_a_command_cannot_be_continued(tmp_path: Path) -> None:
-    assert [kind for kind in PackageKind if not kind.may_continue] == [PackageKind.COMMAND]
+def test_a_program_has_no_runner(tmp_path: Path) -> None:
     made = PackageFolder.create(tmp_path, values={}, request={"kind": PackageKind.COMMAND})
     with pytest.raises(Refused):
         require_runner(made)

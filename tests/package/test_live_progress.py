@@ -52,6 +52,16 @@ def test_a_run_without_end_can_be_published(tmp_path: Path) -> None:
     assert found.total_steps > 2**50 and found.steps_per_epoch > 2**50 and found.samples == 2**60
 
 
+def test_a_further_record_is_not_read_and_destroys_none(tmp_path: Path) -> None:
+    second, first = ProgressFile(tmp_path / "progress", record=1), ProgressFile(tmp_path / "progress")
+    publish(second, 5)
+    assert live_progress.read(tmp_path / "progress") is None
+    publish(first, 3)
+    publish(ProgressFile(tmp_path / "progress", record=1), 6)
+    found = live_progress.read(tmp_path / "progress")
+    assert found is not None and found.step == 3 and len((tmp_path / "progress").read_bytes()) == 2 * 256
+
+
 def test_nothing_published_yet(tmp_path: Path) -> None:
     path = tmp_path / "progress"
     assert live_progress.read(path) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -9,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from roost.base import durable
 from roost.base.errors import NotFound, Refused
 from roost.package import package_name, session_folder, sessions
 from roost.package.kinds import TaskKind
 from roost.package.package import PackageFolder
+from tests.messages import Messages
 from tests.operations.packages import package
 
 
@@ -76,6 +79,42 @@ def test_one_that_cannot_be_made_leaves_nothing(tmp_path: Path) -> None:
     (made.path / "analyzers" / "1").mkdir(parents=True)
     (made.path / "analyzers" / "1" / "sessions").symlink_to("nowhere")
     assert session_folder.create(made.path, TaskKind.ANALYZE, {}).path.name == "2"
+
+
+@pytest.mark.parametrize("kind", [TaskKind.EVALUATE, TaskKind.PREDICT])
+def test_a_package_that_is_read_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: Messages, kind: TaskKind
+) -> None:
+    """The fix is one that helps: an evaluation writes into its package without the lab, too."""
+    made = package(tmp_path / "runs")
+
+    def read_only(operation: str, path: str) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+
+    monkeypatch.setattr(durable, "fault", read_only)
+    with pytest.raises(Refused) as refused:
+        session_folder.create(made.path, kind, {}, name="beam" if kind is TaskKind.EVALUATE else None)
+    assert "copy" in (refused.value.fix or "")
+    messages.check(refused.value)
+
+
+def test_of_two_with_one_name_the_slower_is_refused_and_no_half_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: Messages
+) -> None:
+    made = package(tmp_path / "runs")
+
+    def faster(operation: str, path: str) -> None:
+        if (operation, Path(path).name) == ("rename", "request.json"):
+            monkeypatch.setattr(durable, "fault", None)
+            assert not (made.path / "evaluations" / "beam").exists()
+            session_folder.create(made.path, TaskKind.EVALUATE, {"of": "the faster"}, name="beam")
+
+    monkeypatch.setattr(durable, "fault", faster)
+    with pytest.raises(Refused) as refused:
+        session_folder.create(made.path, TaskKind.EVALUATE, {"of": "the slower"}, name="beam")
+    messages.check(refused.value)
+    (left,) = (made.path / "evaluations").iterdir()
+    assert sessions.load_json(left / "request.json") == {"kind": "evaluate", "of": "the faster"}
 
 
 def test_many_processes_make_one_each(tmp_path: Path) -> None:

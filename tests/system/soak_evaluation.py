@@ -28,11 +28,10 @@ import torch
 
 from roost.operations.evaluating.evaluation_request import EvaluateRequest, check_request, make_folder
 from roost.package.package import PackageFolder
-from roost.package.results import evaluations
 from roost.package.session_folder import SessionFolder
 from roost.supervisor.output.output_file import rank_output_path
-from roost.worker import evaluate_task  # noqa: F401  - imported once, before the forks
 from roost.worker.__main__ import main as work
+from roost.worker.results import evaluate_task  # noqa: F401  - imported once, before the forks
 from tests.evaluation.digits import digits_package
 
 VARIANTS = "grid: {temperature: [1.0, 2.0, 0.5], noise: [0, 1]}\n"
@@ -102,7 +101,7 @@ def digests(folder: Path) -> dict[str, str]:
         name = str(path.relative_to(folder))
         if path.is_file() and (path.name in _SAME or "/files/" in name):
             found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
-        assert evaluations.PARTS not in path.parts, f"{name} remains"
+        assert "parts" not in path.parts, f"{name} remains"
     return found
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -12,10 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from roost.operations.reading.verify import verify
 from roost.package.package import PackageFolder
-from roost.package.results import evaluations
+from roost.package.results.evaluations import evaluation_folder
 from tests.cli.programs import ROOST, roost
 from tests.evaluation.digits import DATASET, RUNNER, digits_package
+from tests.evaluation.evaluating import requested
+from tests.mounting import may_mount
 from tests.waiting import wait_for
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -36,8 +41,8 @@ def test_killed_and_gone_on_with_other_ranks(tmp_path: Path) -> None:
     assert said.returncode == 0, said.stdout + said.stderr
     assert "noisy" in said.stdout and "error_rate" in said.stdout
     whole = tmp_path / "whole"
-    (package.path / evaluations.NAME / "whole").rename(whole)
-    folder = package.path / evaluations.NAME / "cut"
+    (package.path / evaluation_folder.NAME / "whole").rename(whole)
+    folder = package.path / evaluation_folder.NAME / "cut"
     for turn, ranks in enumerate((1, 2, 3)):
         arguments = [*ROOST, *map(str, asked), "--name", "cut", "--devices", str(ranks)]
         program = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -53,6 +58,48 @@ def test_killed_and_gone_on_with_other_ranks(tmp_path: Path) -> None:
     assert digests(folder) == digests(whole)
     again = roost(*asked, "--name", "cut")
     assert again.returncode == 0 and "has finished" in again.stderr
+
+
+@pytest.mark.skipif(not may_mount(), reason="only root may mount a small disk")
+def test_a_disk_that_fills_in_mid_cell(tmp_path: Path) -> None:
+    """Finished cells are kept, the error says what to type, and with space the files are the same."""
+    package = digits_package(tmp_path)
+    (tmp_path / "v.yaml").write_text(VARIANTS)
+    asked = f"{shlex.join(ROOST)} evaluate copy --variants v.yaml -CPU --checkpoints best --name one"
+    script = f"""
+    mkdir copy whole && mount -t tmpfs -o size=20m tmpfs copy && cp -r {package.path}/. copy
+    {asked} > /dev/null 2>&1; echo "whole: $?"
+    cp -r copy/evaluations/one/. whole && rm -r copy/evaluations/one
+    used=$(df --output=used copy | tail -1); cells=$(du -sk whole | cut -f1)
+    mount -o remount,size=$((used + cells * 2 / 3))k copy
+    {asked}; echo "full: $?"
+    find copy -name summary.json | wc -l
+    mount -o remount,size=20m copy
+    {asked} > /dev/null; echo "space: $?"; cp -r copy/evaluations/one/. {tmp_path / "cut"}
+    """
+    command = ["unshare", "-m", "bash", "-c", script]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    said = result.stdout + result.stderr
+    assert {"whole: 0", "full: 1", "space: 0"} <= set(said.splitlines()), said
+    (error,) = re.findall("error: .*", said)
+    assert "[Errno 28]" in error and error.endswith("then type the same command again"), said
+    assert {"1", "2", "3"} & set(said.splitlines()), "cells were finished before"
+    assert digests(tmp_path / "cut") == digests(tmp_path / "whole")
+
+
+@pytest.mark.skipif(not may_mount(), reason="only root may mount")
+@pytest.mark.parametrize("name", ["new", "begun"])
+def test_a_package_that_is_read_only(tmp_path: Path, name: str) -> None:
+    package = digits_package(tmp_path)
+    requested(package, "begun")
+    script = f"""
+    mount --bind {package.path} {package.path} && mount -o remount,ro,bind {package.path}
+    {shlex.join(ROOST)} evaluate {package.path} -CPU --name {name}; echo "end: $?"
+    """
+    result = subprocess.run(["unshare", "-m", "bash", "-c", script], capture_output=True, text=True)
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("error: ") and "Read-only file system" in line and "copy" in line, line
+    assert result.stdout == f"end: {5 if name == 'new' else 1}\n"
 
 
 def _num_begun(folder: Path) -> int:
@@ -90,10 +137,21 @@ def test_after_a_training(tmp_path: Path) -> None:
     command = ["run", "config.json", "--name", "a", "--evaluate", "--variants", "v.yaml"]
     said = roost(*command, "-CPU", "--devices", "2", cwd=tmp_path)
     assert said.returncode == 0, said.stdout + said.stderr
-    found = evaluations.EvaluationFolder(tmp_path / "runs" / "a" / "evaluations" / "1")
+    found = evaluation_folder.EvaluationFolder(tmp_path / "runs" / "a" / "evaluations" / "1")
     assert found.is_finished and len(found.cells()) == 4
     package = PackageFolder.open(tmp_path / "runs" / "a")
     assert package.state == "succeeded"
+    verdicts = {one.path: one.verdict for one in verify(package.path) if one.what == "evaluation"}
+    assert set(verdicts.values()) == {"good"} and "evaluations/1/request.json" in verdicts
     shutil.rmtree(found.path)
-    said = roost("evaluate", "runs/a", "-CPU", "--datasets", "nope", cwd=tmp_path)
-    assert said.returncode == 3 and "there is no such set" in said.stdout + said.stderr
+    _refuse("evaluate", "runs/a", "-CPU", "--datasets", "nope", cwd=tmp_path, code=3)
+    (tmp_path / "w.yaml").write_text("list: {plain: {nose: 1}}\n")
+    _refuse("evaluate", "runs/a", "-CPU", "--variants", "w.yaml", "--devices", "2", cwd=tmp_path, code=1)
+    _refuse("evaluate", "runs/a", "-CPU", "--name", "b", "--template", "{variant}", cwd=tmp_path, code=4)
+
+
+def _refuse(*command: object, cwd: Path, code: int) -> None:
+    """A mistake that only the worker finds leaves nothing in the package."""
+    said = roost(*command, cwd=cwd)
+    assert said.returncode == code and "is removed" in said.stderr, said.stdout + said.stderr
+    assert not (cwd / "runs" / "a" / evaluation_folder.NAME).exists()

@@ -20,6 +20,7 @@ from roost.operations.reading import package_schema
 from roost.operations.reading.show import show
 from roost.operations.reading.verify import Finding, verify
 from roost.package.package import PackageFolder
+from roost.package.results.evaluations import evaluation_folder
 from roost.package.resume import resume_gate
 from tests.cli.programs import roost
 from tests.operations.packages import project
@@ -54,7 +55,7 @@ def _ok(*arguments: object, cwd: Path, code: int = 0) -> None:
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of packages: of sessions that finished, failed with a black box and were continued, of two
-    ranks, of a Python program; with media, analyses and predictions."""
+    ranks, of a Python program; with media, analyses, predictions and evaluations."""
     folder = tmp_path_factory.mktemp("made")
     config = project(folder / "p", save_root="../runs", max_epochs="2", threads="1")
     runner = config.parent / "Model" / "Runner.py"
@@ -68,6 +69,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for _ in range(2):
         _ok("analyze", "-r", runs / "three", "-s", "weights", "-CPU", cwd=cwd)
     _ok("predict", "-r", runs / "three", "--data", "valid", "-CPU", "--limit", "40", cwd=cwd)
+    evaluated = ["--checkpoints", "best,last", "--datasets", "valid", "-CPU"]
+    _ok("evaluate", runs / "three", *evaluated, cwd=cwd)
     _ok("run", "config.yaml", "--name", "ranks", "-CPU", "--devices", "2", cwd=cwd)
     by_hand = [sys.executable, "-c", _BY_HAND, str(runs)]
     said = subprocess.run(by_hand, cwd=cwd, capture_output=True, text=True, timeout=90)
@@ -188,6 +191,12 @@ def _read(package: Path) -> dict[str, Any]:
         "output": attempt(opened.output.read_bytes),
         "files": [attempt(file.read_bytes) for file in sorted(package.glob("analysis/*/*"))],
         "predictions": [attempt(file.read_bytes) for file in sorted(package.glob("predictions/*/*"))],
+        "evaluations": [
+            (one.path, [attempt(file.read_bytes) for file in sorted(one.path.rglob("*.*"))])
+            for folder in evaluation_folder.read_all(package)
+            for one in folder.cells()
+        ],
+        "reports": [attempt(file.read_bytes) for file in sorted(package.glob("evaluations/*/*.*"))],
     }
 
 
@@ -232,8 +241,8 @@ def test_what_is_whole_is_good(packages: Path) -> None:
         assert _not_good(package) == []
     found = Counter(one.what for one in verify(packages / "three"))
     assert found.keys() >= {
-        "settings", "code", "session", "records", "output", "media", "analysis", "prediction", "checkpoint",
-        "black box",
+        "settings", "code", "session", "records", "output", "media", "analysis", "prediction", "evaluation",
+        "checkpoint", "black box",
     }  # fmt: skip
 
 

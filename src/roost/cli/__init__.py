@@ -6,6 +6,7 @@ options: options that several commands share
 __main__: the program: the list of commands, errors and exit codes
 other_tools: commands, options and scripts of other tools, and what to type here
 live_run: follows a running session, and handles Ctrl-C
+surface: the words and screens of a terminal, or of the cell of a notebook
 live_call: follows a script in an analyzer
 plain_output: the screen of a followed session in a pipe or file
 progress_bar: the screen of a followed session on a terminal
@@ -14,7 +15,7 @@ wait_progress: screens that show the stage of other work
 device_history_view: draws what cards and host did, for `roost devices --history`
 package_view: text of `roost show`
 evaluations: text of evaluations and their comparison
-comparison_view: text of `roost compare`
+comparing: text of `roost compare`
 data_view: text of `roost show --data`
 confirmation: the question before something is removed
 queued_readers: the forms `roost submit analyze`, `predict` and `evaluate`

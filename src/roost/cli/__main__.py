@@ -168,11 +168,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  - open as long as the program runs
         elif isinstance(stream := getattr(sys, name), io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # what its encoding lacks becomes an escape
-    debug = "--debug" in given
-    if debug:
+    if "--debug" in given:
         os.environ["ROOST_DEBUG"] = "1"  # inherited by the workers of a session that is started here
     try:
-        code = _run([argument for argument in given if argument != "--debug"], debug=debug)
+        code = run_command(given)
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader of our output has closed the pipe (`| head`). Exit at once: the flush at exit would fail
@@ -181,7 +180,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sys.exit(code)
 
 
-def _run(arguments: list[str], *, debug: bool) -> int:
+def run_command(given: Sequence[str]) -> int:
+    """Runs one command; returns its exit code."""
+    debug = "--debug" in given
+    arguments = [argument for argument in given if argument != "--debug"]
     # A run that was killed together with its guard could not send its notice: the next command sends it.
     run_notice_list.send_unsent(os.environ)
     line = CountLine()
@@ -230,8 +232,11 @@ def _report_error(error: Exception, *, debug: bool) -> int:
         return 1
     if isinstance(error, OSError):
         path = f": {error.filename}" if error.filename is not None else ""
-        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        fix = "free space on that disk, or name another folder (of a run: save_root)" if is_full else None
+        fix = None
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            fix = "free space on that disk, or name another folder (of a run: save_root)"
+        elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            fix = "work on a copy, or as a user who has the rights"
         terminal.print_error(with_fix(f"{error.strerror or error}{path}", fix))
     else:
         terminal.print_error(f"{type(error).__name__}: {error} (a bug in roost; --debug shows where)")

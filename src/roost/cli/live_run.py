@@ -9,11 +9,13 @@ import signal
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from threading import current_thread, main_thread
 from types import FrameType
 from typing import Protocol, Self, TypeVar
 
 from roost.base.errors import NotFound
 from roost.base.system.worker_protocol import EARLY_STOP, OUT_OF_MEMORY, TIME_LIMIT
+from roost.cli import surface as surfaces
 from roost.cli.plain_output import PlainScreen
 from roost.display import terminal
 from roost.lab.sessions.session_control import request_stop
@@ -27,9 +29,9 @@ from roost.package.results import skipped_steps
 from roost.package.sessions import INITIALIZED, Session
 from roost.supervisor.guard_start import GuardProcess
 
-_STARTED_LINE = "session {}: Ctrl-C saves and stops it; it runs on if this terminal closes"
+_STARTED_LINE = "session {}: {interrupt} saves and stops it; it runs on if {closing}"
 _PDB_LINE = "session {} uses this terminal, for pdb; Ctrl-C saves and stops it"
-_ATTACHED_LINE = "session {}, attached; Ctrl-C asks whether to detach or to stop it"
+_ATTACHED_LINE = "session {}, attached; {attached}"
 _QUESTION = "d or Ctrl-C: detach, the run continues   s: save and stop the run   any other key: keep watching"
 
 
@@ -86,7 +88,7 @@ class InterruptAnswer(Protocol):
 
 class _InterruptCounter:
     """Counts Ctrl-C and SIGTERM. SIGHUP keeps its default action: the terminal is closed, this program ends,
-    and the run continues."""
+    and the run continues. In a thread, which no signal reaches, nothing is counted."""
 
     def __init__(self) -> None:
         self.number = 0
@@ -95,9 +97,8 @@ class _InterruptCounter:
         self.number += 1
 
     def __enter__(self) -> Self:
-        self._before = {
-            number: signal.signal(number, self._note) for number in (signal.SIGINT, signal.SIGTERM)
-        }
+        counted = surfaces.current().stop_signals if current_thread() is main_thread() else ()
+        self._before = {number: signal.signal(number, self._note) for number in counted}
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -134,7 +135,7 @@ def report_detached(started: StartedSession) -> int:
     if started.running is not None:
         again = terminal.quote_path(started.package)
         terminal.print_status(
-            f"session {started.session} runs in the background; to watch it: roost attach {again}"
+            f"session {started.session} runs in the background; to watch it: {_program()} attach {again}"
         )
     return 0
 
@@ -157,13 +158,20 @@ def watch(
     place = running.output.parent if running.only_reads else running.package
     shown = terminal.format_path(place)
     with _InterruptCounter() as pressed:  # before the line that announces Ctrl-C
-        terminal.print_status(f"{shown}: {first_line.format(running.number)}")
+        surface = surfaces.current()
+        line = first_line.format(
+            running.number,
+            interrupt=surface.interrupt,
+            closing=surface.closing,
+            attached=surface.attached,
+        )
+        terminal.print_status(f"{shown}: {line}")
         for note in notes:
             terminal.print_status(note)
         ended = _watch(running, PlainScreen(sys.stderr) if to_stderr else _screen(running), answer, pressed)
     if ended is None:
         again = terminal.quote_path(place)
-        terminal.print_status(f"detached; the run continues. To watch it again: roost attach {again}")
+        terminal.print_status(f"detached; the run continues. To watch it again: {_program()} attach {again}")
         return 0
     if running.only_reads:
         _report_reader_end(ended, running.output)
@@ -230,7 +238,7 @@ def stop_or_end(running: RunningSession, screen: Screen, number: int) -> bool:
     if number <= 2:
         request_stop(running.session(), now=number == 2)
         screen.print_status(
-            "saving at the end of the step; Ctrl-C again ends the run at once"
+            f"saving at the end of the step; {surfaces.current().interrupt} again ends the run at once"
             if number == 1
             else "ending at once"
         )
@@ -272,6 +280,8 @@ def _screen(running: RunningSession) -> Screen:
     has_terminal = bool(session.request.terminal)  # the run uses it itself, for pdb
     is_evaluation = TaskKind.of(session.request) is TaskKind.EVALUATE
     has_bar = is_evaluation or not running.only_reads
+    if has_bar and (new_screen := surfaces.current().new_screen) is not None:
+        return new_screen(running)
     if has_terminal or not has_bar or not terminal.can_draw(sys.stderr):
         return PlainScreen()
     from roost.cli.progress_bar import BarScreen  # imports rich, 45 ms
@@ -323,10 +333,10 @@ def _report_end(package: PackageFolder, session: Session, shown: str, output: Pa
         terminal.print_status(f"package: {shown}")
     elif record.reason == INITIALIZED:
         terminal.print_status(f"{INITIALIZED} in {took}")
-        terminal.print_status(f"to train: roost continue {shown}")
+        terminal.print_status(f"to train: {_program()} continue {shown}")
     elif session.state == "stopped":
         terminal.print_status(f"{state}{why}{_at_step(package)}  {last}".rstrip())
-        terminal.print_status(f"to continue: roost continue {shown}")
+        terminal.print_status(f"to continue: {_program()} continue {shown}")
     else:
         if output_shows_error(output, session.error):
             terminal.print_status(f"{state}{_at_step(package)} after {took}")
@@ -334,6 +344,11 @@ def _report_end(package: PackageFolder, session: Session, shown: str, output: Pa
             terminal.print_status(f"{state}: {terminal.escape_text(session.error or 'no reason is known')}")
             terminal.print_status(f"output: {terminal.format_path(output)}")
         terminal.print_status(_next_action(package, session, shown))
+
+
+def _program() -> str:
+    """Returns how a person types this program here."""
+    return surfaces.current().program
 
 
 def _at_step(package: PackageFolder) -> str:
@@ -355,16 +370,18 @@ def _next_action(package: PackageFolder, session: Session, shown: str) -> str:
         )
     if checkpoint.ids(package.checkpoints):
         if session.recorded.reason not in ("exception", OUT_OF_MEMORY):
-            return f"after fixing the cause: roost continue {shown}{_dropped_overrides(package, session)}"
+            return (
+                f"after fixing the cause: {_program()} continue {shown}{_dropped_overrides(package, session)}"
+            )
         return (
             f"to continue: fix the package's copy of the code, {_failing_file(package, session, shown)}, "
-            f"then roost continue {shown} --force; or fix the project and start a new run"
+            f"then {_program()} continue {shown} --force; or fix the project and start a new run"
         )
     if package.kept_ids():
-        return "its checkpoints are gone: restore them, or start a new run with `roost run`"
+        return f"its checkpoints are gone: restore them, or start a new run with `{_program()} run`"
     return (
-        "no checkpoint yet: fix the project and `roost run` it again; "
-        f"to change only a setting: roost continue {shown} KEY=VALUE"
+        f"no checkpoint yet: fix the project and `{_program()} run` it again; "
+        f"to change only a setting: {_program()} continue {shown} KEY=VALUE"
     )
 
 

@@ -17,7 +17,7 @@ class PlainScreen:
 
     def __init__(self, to: IO[str] | None = None) -> None:
         self._to, self._open = to or sys.stdout, True
-        self._decode = terminal.OutputDecoder() if self._to.isatty() else None
+        self._decode = terminal.OutputDecoder() if terminal.shows_text(self._to) else None
 
     def write(self, output: bytes) -> None:
         if not self._open:

@@ -106,18 +106,18 @@ def _bar_line(progress: ProgressRecord, eta: float | None, unit: str) -> Table:
     grid.add_column(ratio=1, min_width=4)
     for _ in range(3):
         grid.add_column(no_wrap=True, justify="right")
-    part, share = _part_done(progress)
+    part, share = part_done(progress)
     bar = ProgressBar(total=1.0, completed=part) if share else Text("")
     going_on = progress.phase != "ended"
     rate = f"{progress.samples_per_second:,.0f} samples/s" if progress.samples_per_second and going_on else ""
     left = f"ETA {terminal.format_duration(eta)}" if eta is not None and going_on else ""
     phase = progress.phase if going_on else "closing"  # the run is done, its processes still exit
     what = Text(phase, style="cyan") if phase != "training" else Text("")
-    grid.add_row(_position(progress, unit), what, bar, share, rate, left)
+    grid.add_row(format_progress(progress, unit), what, bar, share, rate, left)
     return grid
 
 
-def _part_done(progress: ProgressRecord) -> tuple[float, str]:
+def part_done(progress: ProgressRecord) -> tuple[float, str]:
     """Returns the part of the run that is done, and its text. Where the project alone decides how long it
     trains (in DLNest's contract), it is the part of the epoch; of a loader without a length it is unknown,
     and the text empty."""
@@ -129,7 +129,8 @@ def _part_done(progress: ProgressRecord) -> tuple[float, str]:
     return part, f"{part:4.0%} of the epoch"
 
 
-def _position(progress: ProgressRecord, unit: str = "step") -> str:
+def format_progress(progress: ProgressRecord, unit: str = "step") -> str:
+    """Returns ``epoch 2/5  step 40/100``, as far as the numbers are known."""
     steps = f"{unit} {progress.step:,}" + (f"/{progress.total_steps:,}" if progress.total_steps else "")
     if not progress.steps_per_epoch:
         return steps
@@ -163,10 +164,14 @@ class NewestMetrics:
         self._last: dict[str, tuple[int, float]] = {}
 
     def text(self) -> str:
-        """Returns ``train/loss 0.3121  valid/loss 0.3  …``, after reading the rows added since the last
+        """Returns ``train/loss 0.3121  valid/loss 0.3  …``; see `parts`."""
+        return "  ".join(self.parts())
+
+    def parts(self) -> list[str]:
+        """Returns ``train/loss 0.3121``, ``valid/loss 0.3``, …, after reading the rows added since the last
         call."""
         for row in self._follower.new_rows():
             if "start_step" in row:  # a rollback: metrics of later steps are void
                 self._last = {n: last for n, last in self._last.items() if last[0] <= row["start_step"]}
             self._last |= {name: (row["step"], value) for name, value in metrics(row).items()}
-        return "  ".join(f"{name} {terminal.format_number(value)}" for name, (_, value) in self._last.items())
+        return [f"{name} {terminal.format_number(value)}" for name, (_, value) in self._last.items()]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import io
 import os
 import re
 import shlex
@@ -72,6 +73,12 @@ def encode_json(data: bytes) -> str:
     return terminal_text.escape_json(data.decode())
 
 
+def shows_text(stream: IO[str]) -> bool:
+    """Whether a stream shows text to a person, so that what a run printed is decoded and escaped for it: a
+    terminal, or the cell of a notebook, which takes no bytes."""
+    return stream.isatty() or not isinstance(stream, io.TextIOWrapper)
+
+
 def write_bytes(data: bytes, to: IO[str] | None = None) -> None:
     """Writes bytes to a stream (stdout when None), past its buffer: bytes that a closed pipe refused are not
     written again at exit.
@@ -79,7 +86,11 @@ def write_bytes(data: bytes, to: IO[str] | None = None) -> None:
     Raises:
         BrokenPipeError: The reader has closed the pipe.
     """
-    view, fd = memoryview(data), (to or sys.stdout).fileno()
+    stream = to or sys.stdout
+    if not isinstance(stream, io.TextIOWrapper):
+        stream.write(data.decode(errors="replace"))
+        return
+    view, fd = memoryview(data), stream.fileno()
     while view:
         view = view[os.write(fd, view) :]
 

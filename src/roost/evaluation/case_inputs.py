@@ -13,7 +13,8 @@ from torch import Tensor
 from roost.base import durable
 from roost.evaluation.evaluated_set import EvaluatedSet
 from roost.evaluation.file_writer import FileWriter
-from roost.package.results.evaluations import INPUTS
+from roost.package.results.evaluations.evaluation_folder import INPUTS
+from roost.package.results.evaluations.row_columns import decode_json, encode_json
 from roost.train.failures.step_report import format_error
 from roost.train.reporting.media_files import Media
 from roost.train.step import seeding
@@ -57,7 +58,17 @@ def write_inputs(cell: Path, evaluated: EvaluatedSet, summary: Mapping[str, Any]
                 return
             found[str(id_)] = {name: _shown(name, value, id_, files) for name, value in _parts(sample)}
     if found:
-        durable.write(cell / INPUTS, msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n")
+        durable.write(cell / INPUTS, msgspec.json.format(encode_json(found), indent=1) + b"\n")
+
+
+def read_inputs(cell: Path) -> dict[str, dict[str, Any]]:
+    """Returns the inputs of the worst and the best cases, by the texts of their ids; a value is plain, or
+    ``{"file": path below the cell's folder}``."""
+    try:
+        found = decode_json((cell / INPUTS).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return {id_: values for id_, values in dict(found).items() if isinstance(values, dict)}
 
 
 def _parts(sample: Any) -> Iterator[tuple[str, Any]]:

@@ -1,4 +1,4 @@
-"""One cell of an evaluation: what it is, by digests, and how its samples are divided into batches.
+"""The beginning of a cell: what it is, by digests, and how its samples are divided into batches.
 
 Both are decided once, when its folder is made, and are in ``cell.json``.
 """
@@ -17,14 +17,14 @@ from typing import Any
 
 import msgspec
 
-from roost.base import durable, safe_read
-from roost.base.errors import Refused, RoostError
+from roost.base import durable
+from roost.base.errors import Refused
 from roost.config.settings import Settings
 from roost.evaluation.evaluated_set import EvaluatedSet
 from roost.package import snapshot
 from roost.package.package import PackageFolder
-from roost.package.results import evaluations
-from roost.package.results.row_files import Format
+from roost.package.results.evaluations import evaluation_rows
+from roost.package.results.evaluations.evaluation_folder import CELL, CellFile, read_cell
 
 CODE_SUFFIXES = frozenset(
     [".py", ".pyi", ".pyx", ".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".so", ".json", ".yaml", ".yml"]
@@ -32,60 +32,6 @@ CODE_SUFFIXES = frozenset(
 """The files of a package that decide what `Runner.test` computes."""
 _OF_TEST = ("runner", "dataset", "seed", "precision", "evaluation_precision", "determinism", "step_mode")
 """roost's own settings that decide it; the data section counts with the data."""
-
-
-class CellIdentity(msgspec.Struct, frozen=True, kw_only=True):
-    """What a cell computes, by SHA-256: cells with equal digests have equal results."""
-
-    weights: str
-    variant: str
-    code: str
-    data: str
-
-    def difference(self, other: CellIdentity) -> list[str]:
-        """Returns the names of the digests that differ."""
-        return [name for name in self.__struct_fields__ if getattr(self, name) != getattr(other, name)]
-
-
-class CellFile(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of cell.json."""
-
-    identity: CellIdentity
-    variant: str
-    """The name of the variant."""
-    arguments: dict[str, Any]
-    """Its arguments of `Runner.test`."""
-    checkpoint: str
-    """The selector as it was typed."""
-    checkpoint_ids: list[int]
-    dataset: str
-    batches: list[tuple[int, int]]
-    """The plan: how many batches in a row have how many samples, as (samples, batches)."""
-    samples: int
-    groups: list[str]
-    format: Format
-    """The format of the rows."""
-    seed: int
-
-    @property
-    def sizes(self) -> list[int]:
-        """The number of samples of each batch."""
-        return [size for size, count in self.batches for _ in range(count)]
-
-
-def read_cell(folder: Path) -> CellFile | None:
-    """Returns the content of a cell's cell.json; None if it has none.
-
-    Raises:
-        RoostError: It cannot be read.
-    """
-    path = folder / evaluations.CELL
-    try:
-        return msgspec.json.decode(safe_read.read(path), type=CellFile)
-    except FileNotFoundError:
-        return None
-    except (OSError, msgspec.MsgspecError) as error:
-        raise RoostError(f"cell.json cannot be read: {error}", where=path, fix="remove the folder") from error
 
 
 def prepare_cell(folder: Path, cell: CellFile) -> CellFile:
@@ -115,7 +61,7 @@ def prepare_cell(folder: Path, cell: CellFile) -> CellFile:
 
 def write_cell(folder: Path, cell: CellFile) -> None:
     """Writes cell.json."""
-    durable.write(folder / evaluations.CELL, msgspec.json.format(msgspec.json.encode(cell), indent=1) + b"\n")
+    durable.write(folder / CELL, msgspec.json.format(msgspec.json.encode(cell), indent=1) + b"\n")
 
 
 def run_lengths(sizes: Iterable[int]) -> list[tuple[int, int]]:
@@ -143,9 +89,9 @@ def finished_batches(folder: Path, count: int) -> set[int]:
         count: How many batches it has.
     """
     with locked_folder(folder):  # another rank may be merging the parts, and removes them then
-        if evaluations.rows_path(folder) is not None:
+        if evaluation_rows.rows_path(folder) is not None:
             return set(range(count))
-        return evaluations.finished_batches(folder)
+        return evaluation_rows.finished_batches(folder)
 
 
 # ---- digests --------------------------------------------------------------------------------------------

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,15 +29,15 @@ from roost.base.errors import RoostError
 from roost.evaluation.evaluated_set import EvaluatedSet
 from roost.evaluation.file_writer import FileWriter
 from roost.evaluation.sample_values import SampleValues, split_values
-from roost.package.results import evaluations
-from roost.package.results.row_columns import ERROR, GROUP, ID
+from roost.package.results.evaluations import evaluation_rows
+from roost.package.results.evaluations.row_columns import ERROR, GROUP, ID
 from roost.train.accelerators.device_errors import breaks_device
 from roost.train.accelerators.registry import empty_caches
 from roost.train.data.batches import Batch
 from roost.train.data.loader import Loader
 from roost.train.data.workers.worker_errors import WorkerDied
 from roost.train.failures import failed_step
-from roost.train.failures.step_report import format_error
+from roost.train.failures.step_report import format_error, naming_samples
 from roost.train.step import seeding
 
 _PART_SECONDS = 2.0
@@ -133,7 +133,7 @@ class CellLoop:
                 part.add(number, ids, labels, SampleValues({}, {}))
             return
         try:
-            with _naming_samples(self.evaluated.name, ids):
+            with naming_samples(self.evaluated.name, ids):
                 output = self._test(number, batch)
         except Exception as error:
             if not (self.skips_errors and may_skip(error)):
@@ -146,7 +146,7 @@ class CellLoop:
             part.add_skipped(number, ids, labels, text)
             return
         # Not skipped: a value of a wrong type would be wrong in each batch, and a full disk remains full.
-        with _naming_samples(self.evaluated.name, ids):
+        with naming_samples(self.evaluated.name, ids):
             values = split_values(output, ids, files)
         if not part.is_checked:
             self.check(values)
@@ -212,17 +212,6 @@ def may_skip(error: Exception) -> bool:
     return not (is_mistake or breaks_device(error))
 
 
-@contextmanager
-def _naming_samples(name: str, ids: Sequence[Any]) -> Iterator[None]:
-    """Adds to an error a note with the ids of the samples."""
-    try:
-        yield
-    except Exception as error:
-        last = f" to {ids[-1]!r}" if len(ids) > 1 else ""
-        error.add_note(f"samples {ids[0]!r}{last} of {name}")
-        raise
-
-
 @dataclass
 class _Part:
     """The rows of batches that are computed and not written yet."""
@@ -260,7 +249,7 @@ class _Part:
         """Writes the part, after the files that its rows name."""
         if self.batches:
             self.files.wait()
-            evaluations.write_part(
+            evaluation_rows.write_part(
                 self.cell,
                 self.batches,
                 _joined(self.pieces),

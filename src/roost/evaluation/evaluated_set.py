@@ -16,7 +16,7 @@ import numpy as np
 from roost.base.errors import ContractError, NotFound
 from roost.base.text.suggestions import did_you_mean
 from roost.config.settings import Settings, Where
-from roost.package.results.row_columns import NO_LABEL, is_unicode
+from roost.package.results.evaluations.row_columns import NO_LABEL, is_unicode
 from roost.project import data_loaders
 from roost.project.batch_plans import describe_set, no_location
 from roost.project.contract import Data
@@ -173,7 +173,23 @@ def _ids(
             setting="ids",
             fix="give each sample an id of its own, or leave out `ids`: the index is the id then",
         )
+    if any(isinstance(one, float) for one in found):  # then the column of the ids has floats alone
+        inexact = next((one for one in found if isinstance(one, int) and not _is_float(one)), None)
+        if inexact is not None:
+            raise ContractError(
+                f"the ids of {describe_set(name)} are floats and a whole number that no float equals",
+                setting="ids",
+                received=inexact,
+                fix="give whole numbers alone, or texts",
+            )
     return found
+
+
+def _is_float(value: int) -> bool:
+    try:
+        return int(float(value)) == value
+    except OverflowError:
+        return False
 
 
 def _plain_id(value: Any, name: str) -> Id:

@@ -12,9 +12,9 @@ import torch
 from roost.base.errors import ContractError, NotFound
 from roost.base.text.suggestions import did_you_mean
 from roost.base.text.word_list import join_names
-from roost.package.results import evaluations
-from roost.package.results.evaluations import CELL, EvaluationFolder
-from roost.package.results.row_columns import ERROR, GROUP, ID, RowColumn
+from roost.package.results.evaluations import evaluation_rows
+from roost.package.results.evaluations.evaluation_folder import CELL, EvaluationFolder
+from roost.package.results.evaluations.row_columns import ERROR, GROUP, ID, RowColumn
 
 _MAX_NAMED = 8
 
@@ -60,8 +60,8 @@ class EvaluationData:
         self._cell = _find_cell(
             Path(folder), {key: value for key, value in chosen.items() if value is not None}
         )
-        types = evaluations.column_types(self._cell)
-        results = evaluations.result_names(types)
+        types = evaluation_rows.column_types(self._cell)
+        results = evaluation_rows.result_names(types)
         names = (
             results if fields is None else list(fields.values() if isinstance(fields, Mapping) else fields)
         )
@@ -75,7 +75,7 @@ class EvaluationData:
                     fix=f"{did_you_mean(name, results)}name one of them",
                 )
         groups = [name for name in types if name.startswith(GROUP)]
-        read = evaluations.read_rows(self._cell, [ID, ERROR, *names, *groups])
+        read = evaluation_rows.read_rows(self._cell, [ID, ERROR, *names, *groups])
         evaluated = read.evaluated
         columns = {name: column.take(evaluated) for name, column in read.columns.items()}
         self.ids: list[Any] = columns[ID].items()

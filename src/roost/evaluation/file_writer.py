@@ -20,7 +20,7 @@ import torch
 
 from roost.base import durable
 from roost.base.errors import ContractError
-from roost.package.results.evaluations import FILES
+from roost.package.results.evaluations.evaluation_folder import FILES
 from roost.train.reporting.array_bytes import as_array, npy_bytes
 from roost.train.reporting.media_files import Media, encode_files
 

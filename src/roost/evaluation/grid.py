@@ -1,4 +1,4 @@
-"""The grid of an evaluation, ``cells.json``: its cells in order, what each of them is, and their states.
+"""The grid of an evaluation, ``cells.json``: each selected checkpoint with each variant on each set.
 
 The rank that comes first makes it, under the lock of the folder; the others, and later sessions, take it as
 it is: the checkpoints that ``best`` and ``last`` meant at the beginning remain those of the evaluation.
@@ -6,131 +6,165 @@ it is: the checkpoints that ``best`` and ``last`` meant at the beginning remain 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import os
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
-from roost.base import durable, safe_read
-from roost.base.errors import RoostError
+from roost.base import durable
+from roost.base.errors import ConfigError
 from roost.evaluation import cell as cells
-from roost.evaluation.cell import CellIdentity
-from roost.package.results import evaluations
+from roost.evaluation.evaluated_set import EvaluatedSet
+from roost.evaluation.reports import report_files
+from roost.package.kinds import CELL_TEMPLATE
+from roost.package.results.evaluations.evaluation_folder import (
+    CELLS,
+    REQUEST,
+    CellIdentity,
+    Grid,
+    GridCell,
+    GridCheckpoint,
+    read_grid,
+)
+from roost.package.seals.session_seal import FOLDER_SEAL
 
-State = Literal["waiting", "running", "finished"]
-
-
-class GridCell(msgspec.Struct, frozen=True, kw_only=True):
-    """A cell of the grid."""
-
-    variant: str
-    checkpoint: str
-    """The selector as it was typed."""
-    dataset: str
-    folder: str
-    """Its folder below that of the evaluation, from the template; it identifies the cell in its grid."""
-    identity: CellIdentity
-    samples: int
-    batches: int
-    state: State = "waiting"
-    same_as: str | None = None
-    """The folder of an earlier cell that computes the same: this one is copied from it."""
-    found_in: str | None = None
-    """The folder, below the package, from which a finished cell was copied."""
-    skipped: int = 0
-    """The samples that were skipped."""
-
-
-class GridCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """Weights of the grid, as they were found at the beginning."""
-
-    name: str
-    """The selector."""
-    ids: list[int] = []
-    """The checkpoints, the preferred first."""
-    average: str | None = None
-    """The average that the run keeps; None: the trained weights."""
-    file: str | None = None
-    sha256: str
-    """The digest of the weights."""
-
-
-class Grid(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of cells.json."""
-
-    checkpoints: list[GridCheckpoint]
-    variants: dict[str, dict[str, Any]]
-    cells: list[GridCell]
-    threads: int
-    """The threads of one operation: another number would sum in another order."""
-    device: str
-    """The type of the device on which it began."""
-
-    def checkpoint(self, name: str) -> GridCheckpoint:
-        """Returns the weights with this name."""
-        return next(one for one in self.checkpoints if one.name == name)
-
-    def by_checkpoint(self) -> Iterator[tuple[GridCheckpoint, list[GridCell]]]:
-        """Yields the cells that have to be computed, by weights, so that each is loaded once."""
-        for one in self.checkpoints:
-            found = [
-                cell
-                for cell in self.cells
-                if cell.checkpoint == one.name and cell.same_as is None and cell.state != "finished"
-            ]
-            if found:
-                yield one, found
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether all cells are finished."""
-        return all(cell.state == "finished" for cell in self.cells)
-
-
-def read_grid(folder: Path) -> Grid | None:
-    """Returns the grid of an evaluation; None before it was made.
-
-    Raises:
-        RoostError: It cannot be read.
-    """
-    path = folder / evaluations.CELLS
-    try:
-        return msgspec.json.decode(safe_read.read(path), type=Grid)
-    except FileNotFoundError:
-        return None
-    except (OSError, msgspec.MsgspecError) as error:
-        raise RoostError(
-            f"cells.json cannot be read: {error}", where=path, fix="give the evaluation another --name"
-        ) from error
+_SESSIONS = ("sessions", "system", "blackbox", "profile", "lock", "progress", "_output.txt")
+_RESULTS = (REQUEST, CELLS, report_files.MARKDOWN, report_files.HTML, FOLDER_SEAL)
+_OWN_NAMES = frozenset([*_SESSIONS, *_RESULTS])
+"""What a folder of an evaluation has beside its cells."""
+_MAX_NAME_BYTES = 220
+"""Of a folder; file systems take 255, and a staging name adds 20."""
 
 
 def write_grid(folder: Path, grid: Grid) -> None:
     """Writes cells.json. The caller holds the lock of the folder."""
     data = msgspec.json.format(msgspec.json.encode(grid), indent=1) + b"\n"
-    durable.write(folder / evaluations.CELLS, data)
+    durable.write(folder / CELLS, data)
 
 
 def open_grid(folder: Path, make: Callable[[], Grid]) -> Grid:
-    """Returns the grid of an evaluation, made by ``make`` if there is none yet."""
+    """Returns the grid of an evaluation, made by ``make`` if there is none yet. A finished cell whose folder
+    was removed is to be computed again."""
     with cells.locked_folder(folder):
-        found = read_grid(folder)
-        if found is None:
-            found = make()
+        before = read_grid(folder)
+        found = make() if before is None else _without_removed(folder, before)
+        if not found.is_finished:
+            for old in (FOLDER_SEAL, report_files.HTML):  # of a time when it was finished
+                durable.discard(folder / old)
+        if before is None or not found.is_finished:
             write_grid(folder, found)
         return found
 
 
-def change_cells(folder: Path, changes: Mapping[str, Mapping[str, Any]]) -> Grid:
-    """Changes fields of cells by their folders, and returns the grid."""
-    with cells.locked_folder(folder):
-        grid = read_grid(folder)
-        assert grid is not None
-        changed = [
-            msgspec.structs.replace(one, **changes[one.folder]) if one.folder in changes else one
-            for one in grid.cells
-        ]
-        if changed != grid.cells:
-            grid = msgspec.structs.replace(grid, cells=changed)
-            write_grid(folder, grid)
-        return grid
+def _without_removed(folder: Path, grid: Grid) -> Grid:
+    kept = [
+        one
+        if one.state != "finished" or (folder / one.folder).is_dir()
+        else msgspec.structs.replace(one, state="waiting", same_as=None, found_in=None)
+        for one in grid.cells
+    ]
+    return msgspec.structs.replace(grid, cells=kept)
+
+
+# ---- the cells of a new grid ----------------------------------------------------------------------------
+
+
+def make_cells(
+    checkpoints: Mapping[str, GridCheckpoint],
+    variants: Mapping[str, Mapping[str, Any]],
+    sets: Mapping[str, EvaluatedSet],
+    *,
+    template: str,
+    code: str,
+    data: Mapping[str, str],
+) -> list[GridCell]:
+    """Returns the cells in their order, with the later ones of those that compute the same marked.
+
+    Args:
+        checkpoints: The weights, by the names of their folders.
+        variants: The arguments of `Runner.test`, by the names of the variants.
+        sets: The sets by name.
+        template: The folder of a cell below that of the evaluation.
+        code: The digest of the code.
+        data: The digests of the sets by name.
+
+    Raises:
+        ConfigError: The template makes no folder for a cell, or the same for two.
+    """
+    made = []
+    for checkpoint, weights in checkpoints.items():
+        for variant, arguments in variants.items():
+            for name, one in sets.items():
+                folder = _cell_folder(template, variant=variant, checkpoint=checkpoint, dataset=name)
+                identity = CellIdentity(
+                    weights=weights.sha256,
+                    variant=cells.variant_digest(arguments),
+                    code=code,
+                    data=data[name],
+                )
+                made.append(
+                    GridCell(
+                        variant=variant,
+                        checkpoint=weights.name,
+                        dataset=name,
+                        folder=folder,
+                        identity=identity,
+                        samples=len(one.ids),
+                        batches=len(one.sizes),
+                    )
+                )
+    _require_different(made, template)
+    return _with_twins(made)
+
+
+def _cell_folder(template: str, *, variant: str, checkpoint: str, dataset: str) -> str:
+    """Returns the folder of a cell below that of its evaluation; ``/`` in the name of a set becomes ``%``."""
+    return template.format(variant=variant, checkpoint=checkpoint, dataset=dataset.replace("/", "%"))
+
+
+def _mistake(folder: Path) -> str | None:
+    """Returns what is wrong with the folder of a cell, below that of the evaluation; None if nothing is."""
+    parts = folder.parts
+    if folder.is_absolute() or ".." in parts or not parts:
+        return "it is not inside the evaluation"
+    if parts[0] in _OWN_NAMES:
+        return f"the evaluation has its own {parts[0]}"
+    if any("\0" in one or durable.is_staging(one) for one in parts):
+        return "a name in it is not valid"
+    if any(len(os.fsencode(one)) > _MAX_NAME_BYTES for one in parts):
+        return f"a name in it is longer than {_MAX_NAME_BYTES} bytes"
+    return None
+
+
+def _require_different(made: Sequence[GridCell], template: str) -> None:
+    seen: dict[str, GridCell] = {}
+    for one in made:
+        if (mistake := _mistake(Path(one.folder))) is not None:
+            raise ConfigError(
+                f"this is no folder for a cell: {mistake}",
+                setting="--template",
+                received=one.folder,
+                fix=f"write it as {CELL_TEMPLATE}, or rename the variant or the set",
+            )
+        if one.folder in seen:
+            other = seen[one.folder]
+            raise ConfigError(
+                f"two cells have the same folder {one.folder}: {other.variant}, {other.checkpoint}, "
+                f"{other.dataset} and {one.variant}, {one.checkpoint}, {one.dataset}",
+                setting="--template",
+                received=template,
+                fix=f"name all three in it: {CELL_TEMPLATE}",
+            )
+        seen[one.folder] = one
+
+
+def _with_twins(made: Sequence[GridCell]) -> list[GridCell]:
+    """Returns the cells, with the later ones of those that compute the same marked."""
+    first: dict[CellIdentity, str] = {}
+    found = []
+    for one in made:
+        same = first.setdefault(one.identity, one.folder)
+        found.append(one if same == one.folder else msgspec.structs.replace(one, same_as=same))
+    return found

@@ -13,8 +13,14 @@ from torch import Tensor
 
 from roost.base.errors import ContractError
 from roost.evaluation.file_writer import FileWriter, is_file_value
-from roost.package.results.row_columns import ERROR, GROUP, ID, MAX_INLINE_NUMBERS, is_unicode
-from roost.package.results.row_files import NONFINITE
+from roost.package.results.evaluations.row_columns import (
+    ERROR,
+    GROUP,
+    ID,
+    MAX_INLINE_NUMBERS,
+    NONFINITE,
+    is_unicode,
+)
 
 _FIX = (
     'return values by name, each with one entry for each sample, or one number: {"wer": rates, "text": texts}'

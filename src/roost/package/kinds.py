@@ -9,6 +9,9 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+CELL_TEMPLATE = "{variant}/{checkpoint}/{dataset}"
+"""The folder of a cell of an evaluation below that of the evaluation, unless another one is asked for."""
+
 
 class PackageKind(StrEnum):
     """The kind of a package, ``kind`` in its request.json."""

@@ -23,7 +23,7 @@ from roost.base import safe_read
 _BODY = struct.Struct("<QqqqqqddddQ")
 _CHECKSUM = struct.Struct("<I")
 _SLOT_BYTES = 128
-_FILE_BYTES = 2 * _SLOT_BYTES
+_RECORD_BYTES = 2 * _SLOT_BYTES
 _READ_TRIES = 1000
 _MAX_COUNT = 2**59
 
@@ -52,22 +52,31 @@ class ProgressRecord:
 class ProgressFile:
     """Writes progress records to ``path``, which is created if it does not exist.
 
+    Readers show the first record. Ranks that do not work in lockstep have further ones, whose sum is shown,
+    and by which the supervisor sees that one of them works on.
+
     Two slots are written in turn, each with a sequence number and a checksum; the valid one with the higher
     number counts. So a reader during a write, or after a writer was killed during one, gets the record
     before.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, record: int = 0) -> None:
+        self._at = record * _RECORD_BYTES
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             # Real blocks instead of a hole: on a full disk this raises an error, while storing into a mapped
             # hole would kill the process (SIGBUS).
-            size = os.fstat(fd).st_size
-            os.pwrite(fd, bytes(max(0, _FILE_BYTES - size)), size)
-            found = _newest(os.pread(fd, _FILE_BYTES, 0))
-            self._map = mmap.mmap(fd, _FILE_BYTES)
+            before = os.pread(fd, _RECORD_BYTES, self._at)
+            os.pwrite(fd, bytes(_RECORD_BYTES - len(before)), self._at + len(before))
+            found = _newest(before)
+            self._map = mmap.mmap(fd, self._at + _RECORD_BYTES)
         finally:
             os.close(fd)
+        self._sequence = found[0] if found is not None else 0
+
+    def take_up(self) -> None:
+        """Prepares to publish after another process, of several that write this record in turn."""
+        found = _newest(self._map[self._at : self._at + _RECORD_BYTES])
         self._sequence = found[0] if found is not None else 0
 
     def publish(
@@ -101,7 +110,7 @@ class ProgressFile:
             seconds,
             samples,
         )
-        at = sequence % 2 * _SLOT_BYTES
+        at = self._at + sequence % 2 * _SLOT_BYTES
         self._map[at : at + len(body) + 4] = body + _CHECKSUM.pack(zlib.crc32(body))
 
 
@@ -117,10 +126,10 @@ def read(path: Path) -> ProgressRecord | None:
 
 
 class ProgressReader:
-    """Reads the record at ``path`` again and again; one that is still the same is not parsed again."""
+    """Reads a record of the file ``path`` again and again; one that is still the same is not parsed again."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, *, record: int = 0) -> None:
+        self._path, self._at = path, record * _RECORD_BYTES
         self._data = b""
         self._record: ProgressRecord | None = None
 
@@ -132,7 +141,7 @@ class ProgressReader:
             return None
         try:
             for _ in range(_READ_TRIES):
-                data = os.pread(fd, _FILE_BYTES, 0)
+                data = os.pread(fd, _RECORD_BYTES, self._at)
                 if data == self._data and data:
                     return self._record
                 found = _newest(data)

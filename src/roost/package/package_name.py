@@ -11,7 +11,7 @@ import re
 import shlex
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -118,19 +118,21 @@ def name_taken_error(root: Path, name: str) -> Refused:
 
 
 @contextmanager
-def staged(root: Path, name: str) -> Iterator[Path]:
+def staged(
+    root: Path, name: str, *, taken: Callable[[Path, str], Refused] = name_taken_error
+) -> Iterator[Path]:
     """Yields a staging folder, which becomes ``root/name`` at the end of the context: a program killed before
     leaves the name free. What such programs left of this name is removed. Of several processes that try at
     the same time, one succeeds.
 
     Raises:
-        Refused: The name exists.
+        Refused: The name exists; the error is that of ``taken``.
         OSError: The folder cannot be created.
         Exception: Any error of the context; the staging folder is removed.
     """
     folder = root / name
     if os.path.lexists(folder):
-        raise name_taken_error(root, name)
+        raise taken(root, name)
     for left in _entry_names(root):
         if durable.is_staging(left) and left.startswith(f".{name}.tmp-"):
             with suppress(OSError), _locked(root / left):
@@ -143,7 +145,7 @@ def staged(root: Path, name: str) -> Iterator[Path]:
     except BaseException as error:
         shutil.rmtree(made, ignore_errors=True)
         if os.path.lexists(folder) and isinstance(error, OSError):
-            raise name_taken_error(root, name) from None  # another process has been faster
+            raise taken(root, name) from None  # another process has been faster
         raise
 
 

@@ -347,6 +347,12 @@ def start_step(path: Path) -> int | None:
     return None if found is None else int(found)
 
 
+def last_step(folder: Path) -> int:
+    """Returns the step of the newest row of a ``records`` folder; 0 without a row."""
+    rows = fold(folder).rows
+    return _step(rows[-1]) if rows else 0
+
+
 def data_order(folder: Path) -> str | None:
     """Returns the digest of the order of the training samples, from the newest session of a ``records``
     folder that began at step 0; None if it is not known."""

@@ -125,7 +125,8 @@ class SessionFolder:
     def _in_use(self) -> Refused:
         found = self.sessions()
         if not self.is_package:
-            return Refused("the folder of this task is in use by a session", where=self.path, fix="try again")
+            fix = "`roost attach` with this folder shows it; type the command again when it has ended"
+            return Refused("the folder of this task is in use by a session", where=self.path, fix=fix)
         if not found:
             return Refused("the package is in use", where=self.path, fix="try again")
         record = found[-1].record or found[-1].request
@@ -153,29 +154,41 @@ def create(
         name: Its name; None: the next number.
 
     Raises:
-        Refused: The folder cannot be made; what was made of it is removed again.
+        Refused: The folder cannot be made, and what was made of it is removed again; or the name exists.
     """
     parent = TASK_KINDS[kind].folder
     assert parent is not None, "this kind has no folder of its own"
     root, path = package / parent, None
     try:
-        path = package_name.make_numbered(root) if name is None else _make_named(root, name)
-        durable.make_folder(path / FOLDER)
-        (path / sessions.LOCK_NAME).touch()
-        durable.write(path / REQUEST, sessions.to_json({"kind": kind, **request}))
+        if name is None:
+            path = package_name.make_numbered(root)
+            _fill(path, kind, request)
+        else:
+            durable.make_folder(root, exist_ok=True)
+            path = root / name
+            with package_name.staged(root, name, taken=_taken) as made:
+                _fill(made, kind, request)
     except OSError as error:
-        if path is not None:
+        if path is not None and name is None:
             durable.discard(path)
         cause = error.strerror or error
-        fix = "a package is only read where it cannot be written: copy it, or run the command without the lab"
+        fix = "copy the package to where you may write"
+        if kind is not TaskKind.EVALUATE:  # the others write into no package at a terminal
+            fix += ", or run the command without the lab"
         raise Refused(f"the folder of the task cannot be made: {cause}", where=root, fix=fix) from error
     return SessionFolder(path, package)
 
 
-def _make_named(root: Path, name: str) -> Path:
-    durable.make_folder(root, exist_ok=True)
-    durable.make_folder(root / name)
-    return root / name
+def _fill(path: Path, kind: TaskKind, request: Mapping[str, Any]) -> None:
+    durable.make_folder(path / FOLDER)
+    (path / sessions.LOCK_NAME).touch()
+    durable.write(path / REQUEST, sessions.to_json({"kind": kind, **request}))
+
+
+def _taken(root: Path, name: str) -> Refused:
+    return Refused(
+        "another command has begun one of this name", received=name, where=root, fix="type yours again"
+    )
 
 
 def open_folder(path: Path, package: Path) -> SessionFolder:

@@ -11,6 +11,7 @@ device_choice: the device of the model
 init_from: the initial weights
 yaml: a project described by a config alone
 dlnest: projects in DLNest's contract
+lightning: Lightning's modules and data modules
 loaded_model: a trained Runner and its data, for analysis
 package_writer: the session in which a program writes to a package
 download: roost.download, which tries mirrors in turn and never leaves a partial file

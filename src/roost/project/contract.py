@@ -17,6 +17,7 @@ from roost.base.errors import ContractError
 from roost.train.accelerators.registry import accelerator_of
 from roost.train.data.fetch import Collate
 from roost.train.events import Value
+from roost.train.hook import Hook
 from roost.train.optim.optimizer import Optim
 from roost.train.progress import Progress
 from roost.train.reporting.media_files import Media
@@ -99,12 +100,15 @@ class Runner(nn.Module):
     Attributes:
         args: All settings, the project's own included.
         info: The ``info`` of `Data`.
+        totals: ``steps_per_epoch``, and ``total_steps`` if the end of the run is a number of steps or epochs;
+            known from `optimizers` on.
     """
 
     def __init__(self, args: Mapping[str, Any] | None = None, info: Mapping[str, Any] | None = None) -> None:
         super().__init__()
         self.args: Mapping[str, Any] = args or {}
         self.info: Mapping[str, Any] = info or {}
+        self.totals: Mapping[str, int] = {}
         self._logged = _LoggedNames()
         self._trainer: Trainer | None = None
         self._attached_device: torch.device | None = None
@@ -146,6 +150,10 @@ class Runner(nn.Module):
     def optimizers(self) -> Mapping[str, Optim | torch.optim.Optimizer]:
         """Returns the optimizers by name; those of the config when not overridden."""
         raise NotImplementedError
+
+    def hooks(self) -> Sequence[Hook]:
+        """Returns hooks that belong to this Runner; they come after those of the config. By default none."""
+        return ()
 
     def loss(self, batch: Any) -> Tensor | Mapping[str, Tensor]:
         """Returns the mean loss of a batch, a scalar; or a mapping with "loss", optionally "weight" (by

@@ -21,6 +21,9 @@ from roost.package.results.initial_weights import InitialWeights
 from roost.package.setting_locations import setting_locations
 from roost.project import data_loaders, init_from
 from roost.project.contract import Data, Dataset, Runner
+from roost.project.lightning import module_contract
+from roost.project.lightning.lightning_dataset import LightningDataset
+from roost.project.lightning.lightning_runner import LightningRunner
 from roost.project.yaml import yaml_project
 from roost.train.distributed import rank_consistency, replicas
 from roost.train.distributed.ranks import ALONE, Ranks
@@ -87,6 +90,7 @@ def load(
     hooks = project_hooks(settings, package.path, values, where)
     data = build_data(dataset, settings, ranks)
     runner = build_runner(made, values, settings, info=data.info, device=device)
+    hooks += runner.hooks()
     began_with = initialize_weights(runner, settings, package.path, project, where, begins=begins)
     if ranks.are_several:
         rank_consistency.require_same_model(runner, ranks)
@@ -111,14 +115,14 @@ def dataset_class(settings: Settings, root: Path, where: Where) -> type[Dataset]
     """Returns the project's Dataset class, imported from the package at ``root`` or made from the config."""
     if isinstance(settings.dataset, DatasetSettings):
         return yaml_project.dataset_class(settings.dataset, root, where)
-    return _locate_class(Dataset, settings.dataset, "dataset", root, where)
+    return _locate_class(Dataset, settings.dataset, "dataset", root, where, adapt=_of_data_module)
 
 
 def runner_class(settings: Settings, root: Path, where: Where) -> type[Runner]:
     """Returns the project's Runner class, imported from the package at ``root`` or made from the config."""
     if isinstance(settings.runner, RunnerSettings):
         return yaml_project.runner_class(settings.runner, root, where)
-    found = _locate_class(Runner, settings.runner, "runner", root, where)
+    found = _locate_class(Runner, settings.runner, "runner", root, where, adapt=_of_lightning_module)
     _check_loss(found)
     return found
 
@@ -177,8 +181,31 @@ def build_runner(
     return runner.to(torch.device(device))
 
 
-def _locate_class(base: type[T], path: str, setting: str, root: Path, where: Where) -> type[T]:
+def _of_lightning_module(found: type) -> type | None:
+    return LightningRunner.of(found) if module_contract.is_module(found) else None
+
+
+def _of_data_module(found: type) -> type | None:
+    return LightningDataset.of(found) if module_contract.is_data_module(found) else None
+
+
+def _locate_class(
+    base: type[T],
+    path: str,
+    setting: str,
+    root: Path,
+    where: Where,
+    *,
+    adapt: Callable[[type], type | None] = lambda found: None,
+) -> type[T]:
+    """Returns the class at a path.
+
+    Args:
+        adapt: Returns the class that takes the place of one that is not derived from ``base``; None: none.
+    """
     found = objects.locate(path, root=root, setting=setting, where=where(setting))
+    if inspect.isclass(found) and not issubclass(found, base):
+        found = adapt(found) or found
     if not inspect.isclass(found) or not issubclass(found, base):
         raise ContractError(
             f"is not a subclass of roost.{base.__name__}",

@@ -16,7 +16,7 @@ from roost.base.errors import Refused
 from roost.config import interpolation
 from roost.config.sections.checkpoint import CheckpointSettings
 from roost.config.settings import parse_state_settings
-from roost.package import live_progress
+from roost.package import live_progress, records
 from roost.package.checkpoints import checkpoint, retention
 from roost.package.checkpoints.checkpoint import Manifest
 from roost.package.checkpoints.pickled_values import Pickles
@@ -250,7 +250,7 @@ class PackageWriter:
             OSError: The row could not be written; it is kept and written with the next one.
         """
         given = {name: _number(name, value) for name, value in metrics.items()}
-        self._open_rows(self.checkpoints().newest).row(where.step, where.epoch, given)
+        self._open_rows(self.checkpoints().newest, first_step=where.step).row(where.step, where.epoch, given)
         if time.monotonic() >= self._next_publication:
             self._next_publication = time.monotonic() + _PUBLICATION_SECONDS
             self._publish(where, "training")
@@ -270,15 +270,20 @@ class PackageWriter:
             rows.row(where.step, where.epoch, metrics)
         rows.sync()
 
-    def _open_rows(self, before: Manifest | None) -> RecordsWriter:
-        """Returns the rows of this session, which continue from the step of the checkpoint ``before``."""
+    def _open_rows(self, before: Manifest | None, *, first_step: int = 0) -> RecordsWriter:
+        """Returns the rows of this session, which continue from the step of the checkpoint ``before``.
+
+        Without one, the program may have checkpoints of its own: the rows of earlier sessions before
+        ``first_step``, that of its first row, count.
+        """
         if self._rows is None:
             assert self._record is not None
-            number = self._record.number
-            path = self._package.path / "records" / f"{number}.jsonl"
-            self._rows = RecordsWriter(
-                path, session=number, start_step=before.step if before is not None else 0
-            )
+            number, folder = self._record.number, self._package.path / "records"
+            if before is not None:
+                start = before.step
+            else:
+                start = max(0, min(first_step - 1, records.last_step(folder)))
+            self._rows = RecordsWriter(folder / f"{number}.jsonl", session=number, start_step=start)
         return self._rows
 
     def _publish(self, info: Manifest | Progress | None, phase: str) -> None:

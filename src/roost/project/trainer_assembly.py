@@ -150,9 +150,8 @@ def _stepper(experiment: Experiment, train: Batches, where: Where) -> Stepper:
     by_hand = type(runner).optimizers is not Runner.optimizers
     with paused_collector():
         import torch._dynamo  # noqa: F401  - torch's optimizers import it when the first one is made
-    stepper = make(
-        _optimizers_of_runner(runner) if by_hand else _optimizers_of_config(experiment, train, where)
-    )
+    runner.totals = _totals(experiment, train)
+    stepper = make(_optimizers_of_runner(runner) if by_hand else _optimizers_of_config(experiment, where))
     if sharded is not None:
         check_optimizers(stepper.optimizers)
     if by_hand:
@@ -166,12 +165,17 @@ def _stepper(experiment: Experiment, train: Batches, where: Where) -> Stepper:
     return stepper
 
 
-def _optimizers_of_config(experiment: Experiment, train: Batches, where: Where) -> Mapping[str, Optim]:
+def _optimizers_of_config(experiment: Experiment, where: Where) -> Mapping[str, Optim]:
     settings, root = experiment.settings, experiment.root
+    totals = experiment.runner.totals
+    return build_optimizers(experiment.runner, settings.optimizers, totals=totals, where=where, root=root)
+
+
+def _totals(experiment: Experiment, train: Batches) -> dict[str, int]:
+    settings = experiment.settings
     steps_per_epoch = -(-len(train) // settings.gradient_accumulation_steps)
     total = end_condition(settings).total_steps(steps_per_epoch)
-    totals = {"steps_per_epoch": steps_per_epoch, **({"total_steps": total} if total < NEVER else {})}
-    return build_optimizers(experiment.runner, settings.optimizers, totals=totals, where=where, root=root)
+    return {"steps_per_epoch": steps_per_epoch, **({"total_steps": total} if total < NEVER else {})}
 
 
 def _optimizers_of_runner(runner: Runner) -> Mapping[str, Optim | torch.optim.Optimizer]:

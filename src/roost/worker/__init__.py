@@ -3,14 +3,13 @@
 In reading order:
 
 __main__: the entry point, which runs the task and writes the final report
-evaluate_task: an evaluation, one rank of it
 train_task: training, one session of a package
 dlnest_task: training of a project in DLNest's contract
 initialize_task: the hook of ``roost run --initialize``
 analyze_task: an analysis script
 analyzer/: the loop of an analyzer, a task of the lab that runs one script after another
 programs/: programs of the user, started and observed from outside
-results/: export of weights and predictions
+results/: export of weights, predictions, evaluations
 check/: the check, a shortened run
 data_report/: the report on a project's sets
 debug/: ``roost debug``, and breakpoints

@@ -135,7 +135,7 @@ def _run_task(path: str, task: str, session: int | None) -> str:
     if kind is TaskKind.EVALUATE:
         assert session is not None, "an evaluation has a session folder"
         with paused_collector():
-            from roost.worker.evaluate_task import evaluate
+            from roost.worker.results.evaluate_task import evaluate
         return evaluate(package, Path(task), session)
     if session is not None:
         with paused_collector():
@@ -192,15 +192,11 @@ def _report_failure(error: BaseException, path: str, task: str, session: int | N
 
         this_rank = rank_environment.read_rank_environment()
         file = sessions.traceback_file(package, int(task), this_rank.rank if this_rank is not None else 0)
-    else:
-        from roost.analysis import analysis_folder
+        return failure_report.report(error, own=own, package=package, file=file, retry="`roost continue`")
+    from roost.analysis import analysis_folder
 
-        own, file = (
-            [package, analysis_folder.script_folder(Path(task))],
-            Path(task) / analysis_folder.TRACEBACK,
-        )
-    trains = kind is TaskKind.TRAIN
-    return failure_report.report(error, own=own, package=package, file=file, trains=trains)
+    own, file = [package, analysis_folder.script_folder(Path(task))], Path(task) / analysis_folder.TRACEBACK
+    return failure_report.report(error, own=own, package=package, file=file)
 
 
 def exit_process(code: int) -> NoReturn:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from roost.base import durable, traceback_frames
 from roost.base.errors import INTERRUPTED_EXIT_CODE, STOPPED_EXIT_CODE, PeerLost, RoostError, with_fix
 from roost.base.exception_record import ExceptionRecord, record_exception
-from roost.base.system.worker_protocol import OUT_OF_MEMORY
+from roost.base.system.worker_protocol import MISTAKE, OUT_OF_MEMORY
 from roost.base.text.terminal_text import escape_control
 from roost.base.traceback_frames import ProjectFiles, single_line, truncate
 from roost.worker.causes import cause_table
@@ -23,6 +23,7 @@ from roost.worker.causes.memory_causes import is_gpu_out_of_memory
 
 _MAX_TRACEBACK_BYTES = 16 * 2**20
 """Limit of the traceback file: the project's code may put a text of any size into an error."""
+_SAME_COMMAND = "type the same command again"
 _DEBUG_HINT = "the whole traceback: add --debug to the command"
 
 
@@ -44,7 +45,7 @@ class FailureReport(NamedTuple):
 
 
 def explain(
-    error: BaseException, *, own: Sequence[Path], package: Path | None = None, trains: bool = False
+    error: BaseException, *, own: Sequence[Path], package: Path | None = None, retry: str = _SAME_COMMAND
 ) -> FailureReport:
     """Explains an error.
 
@@ -52,7 +53,7 @@ def explain(
         error: Any exception.
         own: Folders of the project's code; frames of files below them are shown, all others are counted.
         package: Package of the task, for causes that read its settings and records.
-        trains: Whether the task can continue where it was; others are run again.
+        retry: What the user does when the disk is in order again.
     """
     found, whose, context = record_exception(error), ProjectFiles(own), FailureContext(package)
     full_traceback = _full_traceback(error)
@@ -63,7 +64,7 @@ def explain(
         # Prints nothing: the supervisor reports it if the lost rank reports no cause of its own.
         return FailureReport("peer", words, 1, (), full_traceback, is_complete=True)
     if isinstance(error, RoostError) or _is_roost_file_error(error):
-        return _user_error_report(error, found, whose, context, full_traceback, trains=trains)
+        return _user_error_report(error, found, whose, context, full_traceback, retry)
     if isinstance(error, SystemExit | KeyboardInterrupt):
         words, code = _early_exit(error)
         lines = (f"error: {words}", *_traceback(found, whose))
@@ -108,12 +109,12 @@ def report(
     own: Sequence[Path],
     package: Path | None,
     file: Path | None,
-    trains: bool = False,
+    retry: str = _SAME_COMMAND,
 ) -> FailureReport:
     """Explains an error (`explain`) and prints it (`print_failure`). If the explanation itself fails, both
     errors are printed as Python prints them, so that it never hides the first one."""
     try:
-        failure = explain(error, own=own, package=package, trains=trains)
+        failure = explain(error, own=own, package=package, retry=retry)
         print_failure(failure, file)
     except Exception:  # noqa: BLE001  - both errors are printed
         traceback.print_exc()
@@ -168,16 +169,14 @@ def _user_error_report(
     own: ProjectFiles,
     context: FailureContext,
     full_traceback: str,
-    *,
-    trains: bool,
+    retry: str,
 ) -> FailureReport:
     text = found.text_with_notes
     code = error.exit_code if isinstance(error, RoostError) else 1
     if isinstance(error, OSError):
         is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         fix = "make space" if is_full else "check the disk and the permissions"
-        again = "`roost continue`" if trains else "run it again"
-        text = with_fix(f"a file of roost's own: {text}", f"{fix}, then {again}")
+        text = with_fix(f"a file of roost's own: {text}", f"{fix}, then {retry}")
     # An error of roost with a fix is complete; a cause would repeat it.
     is_open = isinstance(error, RoostError) and error.fix is None
     cause = cause_table.find(found, context) if is_open else None
@@ -190,7 +189,7 @@ def _user_error_report(
         f"error: {escape_control(text)}",
         *([escape_control(cause.description)] if cause else []),
     )
-    return FailureReport("error", single_line(text), code, lines, full_traceback, is_complete=True)
+    return FailureReport(MISTAKE, single_line(text), code, lines, full_traceback, is_complete=True)
 
 
 # --- an exception in the project's code ---------------------------------------------------------------------

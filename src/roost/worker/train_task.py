@@ -20,7 +20,8 @@ from roost.base.text.timestamps import parse_timestamp
 from roost.config.run_settings import RunSettings
 from roost.package.checkpoints import checkpoint
 from roost.package.package import PackageFolder
-from roost.package.results import evaluations, initial_weights
+from roost.package.results import initial_weights
+from roost.package.results.evaluations import evaluation_folder
 from roost.package.resume import environment
 from roost.package.sessions import Session
 from roost.project import native_project, trainer_assembly
@@ -67,7 +68,7 @@ def train(package: PackageFolder, session: Session, stop: StopSignals) -> str:
         stop.attach(trainer)
         reason = trainer.fit(checkpoint=session.checkpoint)
         end = EARLY_STOP if reason == "finished" and trainer.ended_early else reason
-    if reason == "finished" and (followers := evaluations.unfinished_followers(package.path)):
+    if reason == "finished" and (followers := evaluation_folder.unfinished_followers(package.path)):
         del trainer  # its memory
         _evaluate(package, followers, device, ranks, stop)
     return end
@@ -78,7 +79,7 @@ def _evaluate(
 ) -> None:
     """Carries out the evaluations that were requested to follow the training. It has succeeded: an error of
     an evaluation is printed, and `roost evaluate` goes on with it."""
-    from roost.worker import evaluate_task  # most trainings do not need it
+    from roost.worker.results import evaluate_task  # most trainings do not need it
 
     stop.release()
     if dist.is_available() and dist.is_initialized():

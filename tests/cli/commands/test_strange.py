@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from roost.cli.__main__ import _run
+from roost.cli.__main__ import run_command
 from roost.operations.reading.logs import logs
 from roost.operations.reading.package_schema import DamagedPackage
 from tests.operations.packages import package, session
@@ -50,7 +50,7 @@ def said(*arguments: object) -> tuple[int, str, str]:
     """As the real program answers; in this process, for there are thousands."""
     out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = _run([str(one) for one in arguments], debug=False)
+        code = run_command([str(one) for one in arguments])
         out.flush()
     return code, out.buffer.getvalue().decode(), err.getvalue()  # type: ignore[attr-defined]
 

@@ -8,14 +8,17 @@ from pathlib import Path
 import pytest
 
 from roost.cli.evaluations.evaluation_view import print_evaluation
-from roost.package.results import evaluations
-from tests.evaluation.made_evaluation import make_cell
+from tests.evaluation.made_evaluation import make_cell, write_cells
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """An evaluation with a finished cell, one of whose samples was skipped, and one that waits."""
-    rows = [{"id": 0, "wer": 0.25}, {"id": 1, "wer": 0.75}, {"id": 2, "error": "ValueError: no sound"}]
+    rows = [
+        {"id": 0, "wer": 0.25},
+        {"id": 1, "wer": 0.75},
+        {"id": 2, "skipped/error": "ValueError: no sound"},
+    ]
     make_cell(tmp_path / "beam=1" / "best" / "test", rows)
     cells = [
         {
@@ -27,7 +30,7 @@ def folder(tmp_path: Path) -> Path:
         }
         for variant, state in (("beam=1", "finished"), ("beam=5", "waiting"))
     ]
-    (tmp_path / evaluations.CELLS).write_text(json.dumps({"cells": cells}))
+    write_cells(tmp_path, cells)
     return tmp_path
 
 

@@ -16,8 +16,8 @@ from roost.base.errors import NotFound, Refused
 from roost.evaluation.reports import report_content, report_html, report_media
 from roost.evaluation.reports.number_text import number_text, value_text
 from roost.evaluation.reports.report_files import write_reports
-from roost.package.results.evaluations import EvaluationFolder
-from tests.evaluation.made_evaluation import make_cell, make_evaluation
+from roost.package.results.evaluations.evaluation_folder import EvaluationFolder
+from tests.evaluation.made_evaluation import make_cell, make_evaluation, write_cells
 
 VOID = {"meta", "img", "rect", "line"}
 
@@ -107,9 +107,7 @@ def test_a_file_outside_of_the_cell_is_not_read(tmp_path: Path) -> None:
     root = tmp_path / "evaluations" / "one"
     make_cell(root / "cell", rows)
     (root / "cell" / "link.txt").symlink_to(secret)
-    (root / "cells.json").write_text(
-        '{"cells": [{"folder": "cell", "variant": "v", "checkpoint": "c", "dataset": "d"}]}'
-    )
+    write_cells(root, [{"folder": "cell"}])
     write_reports(root)
     text = (root / "report.html").read_text()
     assert "private" not in text and "is outside of the cell" in text and "gone.png is missing" in text
@@ -122,9 +120,7 @@ def test_the_report_reads_only_the_cases(tmp_path: Path, form: str) -> None:
     rows = [{"id": place, "wer": float(place), "text": f"t{place}"} for place in range(count)]
     root = tmp_path / "run" / "evaluations" / "one"
     make_cell(root / "cell", rows, form=form)
-    (root / "cells.json").write_text(
-        '{"cells": [{"folder": "cell", "variant": "v", "checkpoint": "c", "dataset": "d"}]}'
-    )
+    write_cells(root, [{"folder": "cell"}])
     (content,) = report_content.read_content(EvaluationFolder(root)).cells
     assert [case.outputs["text"] for case in content.worst[0].cases[:2]] == ["t69999", "t69998"]
     assert [case.outputs["text"] for case in content.best[0].cases[:2]] == ["t0", "t1"]

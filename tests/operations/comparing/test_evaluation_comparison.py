@@ -15,15 +15,14 @@ from roost.base.errors import NotFound, UsageError
 from roost.cli.commands import compare as compare_command
 from roost.operations.comparing.evaluation_comparison import compare_evaluations
 from roost.operations.evaluating.named_evaluations import find_cells
-from tests.evaluation.made_evaluation import make_cell, make_evaluation
+from tests.evaluation.made_evaluation import make_cell, make_evaluation, write_cell_file, write_cells
 
 CELL = "beam/best/test%clean"
 
 
 def cell(folder: Path, rows: list[dict[str, Any]]) -> Path:
     make_cell(folder, rows)
-    described = {"format": "parquet", "variant": "v", "checkpoint": folder.name, "dataset": "test"}
-    (folder / "cell.json").write_text(json.dumps(described))
+    write_cell_file(folder, checkpoint=folder.name)
     return folder
 
 
@@ -81,7 +80,7 @@ def test_evaluations_are_compared_cell_by_cell(tmp_path: Path) -> None:
     one = make_evaluation(tmp_path / "a")
     other = make_evaluation(tmp_path / "b", form="jsonl", worse=0.1)
     cells = json.loads((other / "cells.json").read_text())["cells"]
-    (other / "cells.json").write_text(json.dumps({"cells": [*cells[:2], {**cells[2], "variant": "wide"}]}))
+    write_cells(other, [*cells[:2], {**cells[2], "variant": "wide"}])
     found = compare_evaluations(one, other, metrics=["wer"])
     assert [pair.a for pair in found.cells] == ["greedy / best / test/clean", "greedy / last / test/clean"]
     assert found.only_a == ["beam / best / test/clean", "beam / last / test/clean"]

@@ -18,10 +18,11 @@ from roost.operations.evaluating.evaluation_request import (
 )
 from roost.operations.lifecycle.run import RunRequest, run
 from roost.operations.sessions.rank_layout import RankRequest
-from roost.package import session_folder, sessions
+from roost.package import session_folder
 from roost.package.kinds import TaskKind
 from roost.package.package import PackageFolder
-from roost.package.results import evaluations
+from roost.package.results.evaluations import evaluation_folder
+from tests.evaluation.made_evaluation import write_cells
 from tests.messages import Messages
 from tests.operations.packages import project
 from tests.project.trained import trained
@@ -41,7 +42,7 @@ def test_a_queued_evaluation_is_a_task_with_a_folder_of_its_name(
     queued = submit_evaluate(request, TaskOptions(gpus=0))
     (task,) = queued.tasks
     assert task.kind == "evaluate" and task.label.startswith("E_")
-    assert task.folder == package.path / evaluations.NAME / "queued"
+    assert task.folder == package.path / evaluation_folder.NAME / "queued"
     kinds = {folder.path: kind for kind, folder in session_folder.find_all(package.path)}
     assert kinds[task.folder] is TaskKind.EVALUATE
     found = session_folder.find_at(task.folder)
@@ -51,13 +52,26 @@ def test_a_queued_evaluation_is_a_task_with_a_folder_of_its_name(
 def test_a_finished_evaluation_is_not_run_again(package: PackageFolder, messages: Messages) -> None:
     request = EvaluateRequest(package=package.path, name="done", checkpoints="last")
     folder = make_folder(check_request(request), "done").path
-    cell = {"variant": "v", "checkpoint": "last", "dataset": "test", "folder": "v", "state": "finished"}
-    (folder / evaluations.CELLS).write_bytes(sessions.to_json({"cells": [cell]}))
+    write_cells(folder, [{"folder": "v", "state": "finished"}])
+    (folder / "v").mkdir()
+    (folder / "seal.json").touch()
     started = evaluate(request)
     assert started.running is None and started.folder == folder
     with pytest.raises(Refused) as caught:
         submit_evaluate(request, TaskOptions(gpus=0))
     messages.check(caught.value)
+
+
+def test_one_that_cannot_begin_leaves_nothing(
+    package: PackageFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def take_leases(*_: object) -> None:
+        raise Refused("the card is taken")
+
+    monkeypatch.setattr("roost.operations.sessions.foreground_lease.take_leases", take_leases)
+    with pytest.raises(Refused, match="taken"):
+        evaluate(EvaluateRequest(package=package.path, name="taken", checkpoints="last"))
+    assert not (package.path / evaluation_folder.NAME / "taken").exists()
 
 
 def test_a_relative_request_finds_its_folder_again(package: PackageFolder) -> None:

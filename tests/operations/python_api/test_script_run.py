@@ -20,7 +20,14 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import roost
-from roost.base.errors import CheckpointError, ConfigError, Refused, RoostError, UsageError
+from roost.base.errors import (
+    CheckpointError,
+    ConfigError,
+    ContractError,
+    Refused,
+    RoostError,
+    UsageError,
+)
 from tests.messages import Messages
 
 EPOCHS, KILLS = 3, 5
@@ -120,6 +127,35 @@ def test_the_same_call_after_the_end_trains_nothing_more(tmp_path: Path) -> None
     before = end_of(tmp_path)
     train(tmp_path)
     assert is_equal(before, end_of(tmp_path))
+
+
+def test_without_a_checkpoint_the_first_row_of_a_session_replaces_those_from_its_step_on(
+    tmp_path: Path,
+) -> None:
+    for steps in ([1, 2, 3, 4], [3, 4, 5], [9], [8]):
+        with roost.init(name="one", root=tmp_path) as run:
+            for step in steps:
+                run.log({"loss": len(steps)}, step=step)
+    found = [(row["step"], row["loss"]) for row in run.package.rows()]
+    assert found == [(1, 4), (2, 4), (3, 3), (4, 3), (5, 3), (8, 1)]
+    with roost.init(name="one", root=tmp_path) as run:
+        run.log({"loss": 0})
+    assert [row["step"] for row in run.package.rows()] == [1], "a loop that begins again"
+
+
+def test_media_are_stored_by_step(tmp_path: Path, messages: Messages) -> None:
+    with roost.init(name="one", root=tmp_path) as run:
+        run.log({"loss": 1}, step=4)
+        run.log_media({"note": "a text", "in/a": roost.Media("histogram", [1, 2])})
+        run.log_media({"note": "earlier"}, step=2)
+        for wrong in ({"note": 3}, {".hidden": "a"}, ["a"]):
+            with pytest.raises(ContractError) as caught:
+                run.log_media(wrong)  # type: ignore[arg-type]
+            messages.check(caught.value)
+        with pytest.raises(Refused):
+            run.log_media({"note": "a"}, step=-1)
+    found = sorted(path.relative_to(run.path / "media").as_posix() for path in run.path.glob("media/*/*"))
+    assert found == ["2/note.txt", "4/in_a.json", "4/note.txt"]
 
 
 PROGRAM = """

@@ -143,12 +143,15 @@ def test_a_live_session_is_followed_through_its_cut_to_its_end(session: Session)
     assert child.wait(20) == 0
     *pieces, ended = events
     seen += b"".join(map(output_of, pieces))
-    head, left_out, tail = re.split(LEFT_OUT_PATTERN, seen)
+    # On a busy machine the middle is taken out in several parts while it is read: a line for each.
+    texts, left_out = re.split(LEFT_OUT_PATTERN, seen)[::2], re.split(LEFT_OUT_PATTERN, seen)[1::2]
+    head, tail = texts[0], texts[-1]
     assert not isinstance(ended, bytes) and ended.state == "succeeded"
     assert session.output.stat().st_size <= 2**20
     assert everything.startswith(head.removesuffix(b"\n")) and len(head) >= 2**19
     assert everything.endswith(tail) and len(tail) >= 2**19 + 16 * 2**12
-    assert len(head) - 1 + int(left_out.replace(b",", b"")) + len(tail) == len(everything)
+    total = sum(map(len, texts)) - len(left_out) + sum(int(one.replace(b",", b"")) for one in left_out)
+    assert total == len(everything)
 
 
 def output_of(event: object) -> bytes:

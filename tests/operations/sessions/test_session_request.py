@@ -78,9 +78,15 @@ def test_a_training_has_the_callers_environment_and_above_it_its_own(monkeypatch
     monkeypatch.setenv("RANK", "3")
     monkeypatch.setenv("ROOST_DEADLINE", "1795271400")
     monkeypatch.setenv("PYTHONHASHSEED", "9")
+    monkeypatch.setenv("JPY_PARENT_PID", "1")  # in the kernel of a notebook
+    monkeypatch.setenv("MPLBACKEND", "module://matplotlib_inline.backend_inline")
+    monkeypatch.setenv("FORCE_COLOR", "1")
     body = SessionRequest.from_json(CPU)
     made = session_plan(body, with_values(seed=7, limits={"wall_time": "90s", "grace": "5s"}))
-    assert made.env["MINE"] == "1" and not {"RANK", "ROOST_DEADLINE"} & made.env.keys()
+    assert (
+        made.env["MINE"] == "1"
+        and not {"RANK", "ROOST_DEADLINE", "MPLBACKEND", "FORCE_COLOR"} & made.env.keys()
+    )
     assert made.own_env == {
         "PYTHONHASHSEED": "0",
         "PYTHONUNBUFFERED": "1",

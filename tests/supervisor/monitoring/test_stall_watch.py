@@ -68,6 +68,14 @@ def test_either_is_progress(run: Run) -> None:
         assert not any(run.after(8))
 
 
+def test_one_rank_that_works_on_is_progress(run: Run) -> None:
+    """Of an evaluation, whose ranks end one after the other."""
+    board = ProgressFile(run.board, record=200)
+    for step in range(3):
+        publish(board, step)
+        assert not any(run.after(8))
+
+
 def test_a_suspended_machine_has_not_stalled(run: Run) -> None:
     """Nor a supervisor that was paused with its run: a jump of the clock counts as one tick."""
     assert not any(run.after(3600 * 1, tick=3600))

@@ -110,7 +110,7 @@ def test_a_name_that_no_file_can_have_is_reported_and_training_continues(
 
     assert plain(built(Shows), Still(), [Visualize(tmp_path, 2)], until=2).fit() == "finished"
     err = capsys.readouterr().err
-    assert "visualize() " in err and repr(name) in err
+    assert "visualize()" in err and repr(name) in err
     assert files(tmp_path) == []
 
 
@@ -268,7 +268,7 @@ def test_two_of_one_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
 
     plain(built(Fails), Still(), [Visualize(tmp_path, 1)], until=1).fit()
     err = capsys.readouterr().err
-    assert "visualize() " in err and "a_b.txt" in err
+    assert "visualize()" in err and "a_b.txt" in err
     assert "Traceback" not in err, "no line of it is the user's"
     assert files(tmp_path) == []
 

@@ -40,3 +40,6 @@ TIME_LIMIT = "time limit"
 """The reason of a session that ended at its time limit."""
 EARLY_STOP = "early stop"
 """The reason of a session that succeeded before the end that its settings give."""
+
+MISTAKE = "error"
+"""The reason of a session that an error of roost's own ended, such as a name that does not exist."""

@@ -90,7 +90,7 @@ def command(
     if as_json:
         terminal.print_json(compared)
         return 0
-    from roost.cli.comparison_view import format_markdown, format_text
+    from roost.cli.comparing.comparison_view import format_markdown, format_text
 
     width = table.terminal_width()
     lines = format_markdown(compared, is_all=is_all) if as_markdown else format_text(

@@ -121,12 +121,12 @@ def _follow(started: StartedEvaluation, *, detach: bool, as_json: bool) -> int:
     code = live_run.watch(
         started.running,
         live_run.stop_evaluation,
-        "session {}: Ctrl-C stops it, and the same command goes on; it runs on if this terminal closes",
+        "session {}: {interrupt} stops it, and the same command goes on; it runs on if {closing}",
         started.notes,
         to_stderr=as_json,
     )
-    if started.process is not None:
-        started.process.wait()
+    if started.discard_refused():
+        terminal.print_status(f"nothing was evaluated, and {terminal.format_path(started.folder)} is removed")
     if code == 0:
         print_evaluation(started.folder, as_json=as_json)
     return code

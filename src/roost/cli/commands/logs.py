@@ -36,7 +36,8 @@ def command(package: str, follow: bool, lines: int | None, rank: int) -> int:
     """
     from roost.operations.reading.logs import explain_no_output, logs
 
-    decode, is_silent = terminal.OutputDecoder() if sys.stdout.isatty() else None, lines != 0
+    decode = terminal.OutputDecoder() if terminal.shows_text(sys.stdout) else None
+    is_silent = lines != 0
     code, pieces = 0, logs(package, follow=follow, lines=lines, rank=rank)
     while True:
         try:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from roost.base.errors import UsageError
+from roost.cli.surface import print_picture
 from roost.display import terminal
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ def command(
     drawn = plot(packages, output=output, names=names, view=view, system=system, overwrite=overwrite)
     terminal.print_status(terminal.escape_text(", ".join(drawn.panels)))
     _report_left_out(drawn.notes, drawn.damaged, drawn.left_out, names)
-    click.echo(output or drawn.path)
+    print_picture(output or Path(drawn.path))
     return 0
 
 
@@ -191,7 +192,7 @@ def _plot_settings(
 
         kind = "parallel" if scatter is None else "scatter"
         plot_settings(packages, points, kind=kind, output=output, overwrite=overwrite)
-        click.echo(output)
+        print_picture(output)
     elif as_text or sys.stdout.isatty():
         if scatter is not None:
             from roost.display.terminal_plots.terminal_plot import print_scatter

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
-
-import click
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
 from roost.base.text.word_list import join_names
-from roost.display import table, terminal
-from roost.display.table import Narrowing, TableColumn
+from roost.cli.comparing import comparison_sections
+from roost.cli.comparing.comparison_sections import Section, to_markdown
+from roost.display import terminal
 from roost.operations.comparing.evaluation_comparison import (
     EvaluationComparison,
     PairedCell,
@@ -20,13 +20,7 @@ from roost.operations.comparing.evaluation_comparison import (
 _MAX_IDS = 5
 _MAX_TEXT = 60
 _MIN_CELL = 12
-
-
-class _Section(NamedTuple):
-    title: str
-    lines: Sequence[str]
-    header: Sequence[str] = ()
-    rows: Sequence[Sequence[str]] = ()
+_DROPPED = [(name,) for name in ("equal", "A better", "A worse", "samples")]
 
 
 def format_text(
@@ -39,57 +33,30 @@ def format_text(
         width: Characters of a line; None: lines of any length.
         is_all: Whether to list the samples and groups of all metrics, and the texts of the samples.
     """
-    for number, section in enumerate(_sections(compared, is_all=is_all)):
-        if number:
-            yield ""
-        if section.title:
-            yield click.style(terminal.escape_name(section.title), bold=True)
-        indent = "  " if section.title else ""
-        free = None if width is None else width - len(indent)
-        yield from (indent + terminal.escape_name(line) for line in section.lines)
-        if section.rows:
-            cells = zip(*section.rows, strict=True)
-            columns = [TableColumn(name, one) for name, one in zip(section.header, cells, strict=True)]
-            columns[0] = columns[0]._replace(min_width=_MIN_CELL, shortened="middle")
-            left_out = [(name,) for name in ("equal", "A better", "A worse", "samples")]
-            for line in table.format_columns(columns, free, narrowing=[Narrowing(_MIN_CELL, left_out)]):
-                yield indent + line
+    yield from comparison_sections.format_text(_sections(compared, is_all=is_all), width)
 
 
 def format_markdown(compared: EvaluationComparison, *, is_all: bool = False) -> Iterator[str]:
     """Yields the lines of a comparison in Markdown."""
-    for number, section in enumerate(_sections(compared, is_all=is_all)):
-        if number:
-            yield ""
-        if section.title:
-            yield from (f"### {_escape(section.title)}", "")
-        yield from (f"- {_escape(line)}" for line in section.lines)
-        if section.rows:
-            if section.lines:
-                yield ""
-            yield f"| {' | '.join(map(_escape, section.header))} |"
-            yield f"|{'---|' * len(section.header)}"
-            yield from (f"| {' | '.join(map(_escape, row))} |" for row in section.rows)
+    escaped = (
+        replace(one, rows=[list(map(to_markdown, row)) for row in one.rows])
+        for one in _sections(compared, is_all=is_all)
+    )
+    yield from comparison_sections.format_markdown(escaped)
 
 
-def _escape(text: str) -> str:
-    for character in "\\`*_<>|[]#~":
-        text = text.replace(character, f"\\{character}")
-    return terminal.escape_text(text.replace("\n", " ").replace("\t", " "))
-
-
-def _sections(compared: EvaluationComparison, *, is_all: bool) -> Iterator[_Section]:
+def _sections(compared: EvaluationComparison, *, is_all: bool) -> Iterator[Section]:
     lines = [f"A  {compared.path_a}", f"B  {compared.path_b}"]
     for side, names in (("A", compared.only_a), ("B", compared.only_b)):
         if names:
             lines.append(f"cells only of {side}: {join_names(names, _MAX_IDS)}")
-    yield _Section("", lines)
+    yield Section("", lines)
     for cell in compared.cells:
         yield _metrics(cell)
         yield from _details(cell, is_all=is_all)
 
 
-def _metrics(cell: PairedCell) -> _Section:
+def _metrics(cell: PairedCell) -> Section:
     title = cell.a if cell.a == cell.b else f"A {cell.a}, B {cell.b}"
     lines = [f"{cell.paired:,} samples of both"]
     for side, count, ids in (("A", cell.only_a, cell.ids_only_a), ("B", cell.only_b, cell.ids_only_b)):
@@ -109,7 +76,7 @@ def _metrics(cell: PairedCell) -> _Section:
         lines.append(f"of all samples of each side: {named}")
     header = ["metric", "A", "B", "A - B", "95 % interval", "A better", "A worse", "equal", "result"]
     rows = [*map(_metric_row, cell.metrics), *map(_set_row, cell.set_metrics)]
-    return _Section(title, lines, header, rows)
+    return Section(title, lines, header, rows, _DROPPED, _MIN_CELL)
 
 
 def _metric_row(one: PairedMetric) -> list[str]:
@@ -127,7 +94,7 @@ def _set_row(one: SetDifference) -> list[str]:
     return [one.name, *numbers, _difference(one.difference), "", "", "", "", "no interval"]
 
 
-def _details(cell: PairedCell, *, is_all: bool) -> Iterator[_Section]:
+def _details(cell: PairedCell, *, is_all: bool) -> Iterator[Section]:
     """Yields the samples and groups of metrics: of all, or of the first one whose samples differ, if possible
     one of which it is known which values are better."""
     known = [one for one in cell.metrics if one.better is not None] or cell.metrics
@@ -144,15 +111,17 @@ def _details(cell: PairedCell, *, is_all: bool) -> Iterator[_Section]:
             ]  # fmt: skip
             more = found.labels - len(rows)
             lines = [f"labels with fewer samples, left out: {more:,}"] if more else []
-            yield _Section(
+            yield Section(
                 f"{one.name} by {group}",
                 lines,
                 ["label", "samples", "A", "B", "A - B", "95 % interval"],
                 rows,
+                _DROPPED,
+                _MIN_CELL,
             )
 
 
-def _samples(one: PairedMetric, *, is_all: bool) -> _Section:
+def _samples(one: PairedMetric, *, is_all: bool) -> Section:
     names = list(dict.fromkeys(name for row in one.worse for name in [*row.texts_a, *row.texts_b]))
     header, rows = ["id", "A", "B", "A - B"], []
     same = {
@@ -167,7 +136,7 @@ def _samples(one: PairedMetric, *, is_all: bool) -> _Section:
         numbers = [terminal.format_number(row.a), terminal.format_number(row.b), _difference(row.difference)]
         rows.append([str(row.id), *numbers, *(terminal.truncate(text, _MAX_TEXT) for text in texts)])
     what = "where A and B differ most" if one.better is None else "where A is worse"
-    return _Section(f"{one.name}: {what}", [], header, rows)
+    return Section(f"{one.name}: {what}", [], header, rows, _DROPPED, _MIN_CELL)
 
 
 def _difference(value: float | None) -> str:

@@ -9,8 +9,8 @@ import click
 
 from roost.display import terminal
 from roost.display.table import fit_table
-from roost.package.results import evaluations
-from roost.package.results.evaluations import EvaluationCell, EvaluationFolder
+from roost.package.results.evaluations import evaluation_folder
+from roost.package.results.evaluations.evaluation_folder import EvaluationCell, EvaluationFolder
 
 _MAX_METRICS = 6
 
@@ -36,7 +36,7 @@ def print_evaluation(folder: Path, *, as_json: bool) -> None:
         click.echo(line)
     if len(names) > len(shown):
         terminal.print_status(f"{len(names) - len(shown)} more metrics are in the summaries")
-    report = folder / evaluations.REPORT
+    report = folder / evaluation_folder.REPORT
     terminal.print_status(terminal.format_path(report if report.is_file() else folder))
 
 

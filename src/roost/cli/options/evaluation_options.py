@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from roost.base.errors import UsageError
+from roost.package.kinds import CELL_TEMPLATE
 
 if TYPE_CHECKING:
     from roost.operations.evaluating.evaluation_request import EvaluateRequest
 
 F = TypeVar("F", bound=Callable[..., Any])
-_TEMPLATE = "{variant}/{checkpoint}/{dataset}"
 _PATH = click.Path(path_type=Path)
 
 _CHECKPOINTS = click.option(
@@ -41,7 +41,7 @@ _ALL = (
     click.option("--name", help="The evaluation's name; the same command again goes on with it."),
     click.option(
         "--template",
-        default=_TEMPLATE,
+        default=CELL_TEMPLATE,
         show_default=True,
         help="The folder of each cell below that of the evaluation.",
     ),

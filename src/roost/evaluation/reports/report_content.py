@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from roost.base.errors import NotFound
-from roost.package.results import evaluations
-from roost.package.results.evaluations import EvaluationCell, EvaluationFolder
-from roost.package.results.row_columns import ERROR, GROUP, ID, NO_LABEL, ColumnType
+from roost.evaluation import case_inputs
+from roost.package.results.evaluations import evaluation_rows
+from roost.package.results.evaluations.evaluation_folder import EvaluationCell, EvaluationFolder
+from roost.package.results.evaluations.row_columns import ERROR, GROUP, ID, NO_LABEL, ColumnType
 
 MAX_LABELS = 60
 """Labels of a group that a report lists, beside the best and the worst ones."""
@@ -104,9 +105,9 @@ def read_content(folder: EvaluationFolder) -> ReportContent:
 def _cell_content(cell: EvaluationCell, summary: dict[str, Any]) -> CellContent:
     lists = [*summary["worst"], *summary["best"]]
     positions = {case["position"] for one in lists for case in one["cases"]}
-    types = evaluations.column_types(cell.path) if positions else {}
-    rows = evaluations.rows_at(cell.path, sorted(positions)) if positions else {}
-    inputs = evaluations.read_inputs(cell.path)
+    types = evaluation_rows.column_types(cell.path) if positions else {}
+    rows = evaluation_rows.rows_at(cell.path, sorted(positions)) if positions else {}
+    inputs = case_inputs.read_inputs(cell.path)
 
     def made(listed: Sequence[Mapping[str, Any]]) -> list[CaseList]:
         return [

@@ -7,10 +7,10 @@ from pathlib import Path
 from roost.base import durable
 from roost.base.errors import Refused
 from roost.evaluation.reports import report_content, report_html, report_markdown
-from roost.package.results import evaluations
-from roost.package.results.evaluations import EvaluationFolder
+from roost.package.results.evaluations import evaluation_folder
+from roost.package.results.evaluations.evaluation_folder import EvaluationFolder
 
-MARKDOWN, HTML = "report.md", evaluations.REPORT
+MARKDOWN, HTML = "report.md", evaluation_folder.REPORT
 
 
 def write_reports(folder: Path) -> list[Path]:

@@ -22,7 +22,7 @@ from roost.evaluation.reports.report_content import (
     shown_labels,
 )
 from roost.evaluation.reports.report_media import MAX_MEDIA_BYTES, PageMedia
-from roost.package.results.evaluations import EvaluationCell
+from roost.package.results.evaluations.evaluation_folder import EvaluationCell
 
 SIDES = ("best", "worst")
 _MAX_SKIPPED = 50

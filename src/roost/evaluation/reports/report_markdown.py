@@ -19,7 +19,7 @@ from roost.evaluation.reports.report_content import (
     metrics_of,
     shown_labels,
 )
-from roost.package.results.evaluations import EvaluationCell
+from roost.package.results.evaluations.evaluation_folder import EvaluationCell
 
 _PICTURES = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".svg")
 _SPECIAL = str.maketrans({character: f"\\{character}" for character in "\\`*_[]|#!~"})

@@ -25,6 +25,11 @@ from roost.supervisor.session_spec import SessionSpec
 if TYPE_CHECKING:
     from roost.devices.lease import Leases
 
+_KERNEL_VARIABLE = "JPY_PARENT_PID"
+"""Set in the kernel of a notebook."""
+_OF_A_KERNEL = ("CLICOLOR", "CLICOLOR_FORCE", "FORCE_COLOR", "GIT_PAGER", "PAGER", "PYDEVD_USE_FRAME_EVAL")
+"""What a kernel sets for the programs of its cells: colours also where no terminal is."""
+_DRAWING_VARIABLE, _DRAWING_INTO_CELLS = "MPLBACKEND", "module://matplotlib_inline"
 _OF_A_RANK = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", RENDEZVOUS_VARIABLE)
 """Variables of a caller that is itself one of several ranks."""
 
@@ -60,8 +65,13 @@ class SessionPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 def callers_environment() -> dict[str, str]:
     """Returns the environment of the caller without the variables of a rank and without a deadline: the new
-    process is no rank of the caller's session, and has a deadline of its own."""
-    left_out = (*_OF_A_RANK, DEADLINE_VARIABLE)
+    process is no rank of the caller's session, and has a deadline of its own. Nor does it write into the cell
+    of a notebook, whose kernel sets variables for that."""
+    left_out = {*_OF_A_RANK, DEADLINE_VARIABLE}
+    if _KERNEL_VARIABLE in os.environ:
+        left_out.update(_OF_A_KERNEL)
+        if os.environ.get(_DRAWING_VARIABLE, "").startswith(_DRAWING_INTO_CELLS):
+            left_out.add(_DRAWING_VARIABLE)
     return {name: value for name, value in os.environ.items() if name not in left_out}
 
 

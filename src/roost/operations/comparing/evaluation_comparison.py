@@ -12,13 +12,14 @@ import numpy as np
 from roost.base.errors import NotFound, UsageError
 from roost.base.text.suggestions import did_you_mean
 from roost.base.text.word_list import join_names
-from roost.evaluation import bootstrap
-from roost.evaluation.summary import Direction, finite_values, label_codes
+from roost.evaluation.summaries import bootstrap
+from roost.evaluation.summaries.summary import Direction, finite_values, label_codes
 from roost.operations import work_progress
 from roost.operations.evaluating.named_evaluations import NamedCells, find_cells
-from roost.package.results import evaluations
-from roost.package.results.evaluations import EvaluationCell, Rows
-from roost.package.results.row_columns import GROUP, ID, RowColumn
+from roost.package.results.evaluations import evaluation_rows
+from roost.package.results.evaluations.evaluation_folder import EvaluationCell
+from roost.package.results.evaluations.evaluation_rows import Rows
+from roost.package.results.evaluations.row_columns import GROUP, ID, RowColumn
 
 MAX_IDS = 10
 """Ids that are named of those that only one side has."""
@@ -227,8 +228,8 @@ def _single(left: NamedCells, right: NamedCells) -> Iterator[tuple[EvaluationCel
 def _compare_cells(
     a: EvaluationCell, b: EvaluationCell, names: Sequence[str], num_samples: int
 ) -> PairedCell:
-    types_a, types_b = evaluations.column_types(a.path), evaluations.column_types(b.path)
-    metrics_a, metrics_b = evaluations.metric_names(types_a), evaluations.metric_names(types_b)
+    types_a, types_b = evaluation_rows.column_types(a.path), evaluation_rows.column_types(b.path)
+    metrics_a, metrics_b = evaluation_rows.metric_names(types_a), evaluation_rows.metric_names(types_b)
     both = [name for name in metrics_a if name in metrics_b]
     of_sets = _set_differences(a, b)
     all_names = [*both, *(one.name for one in of_sets)]
@@ -243,8 +244,8 @@ def _compare_cells(
             )
     chosen = [name for name in both if not names or name in names]
     groups = [name for name in types_a if name.startswith(GROUP)]
-    rows_a = evaluations.read_rows(a.path, [ID, *chosen, *groups])
-    rows_b = evaluations.read_rows(b.path, [ID, *chosen])
+    rows_a = evaluation_rows.read_rows(a.path, [ID, *chosen, *groups])
+    rows_b = evaluation_rows.read_rows(b.path, [ID, *chosen])
     places_a, places_b = _common(rows_a, rows_b)
     if not len(places_a):
         raise UsageError(
@@ -423,8 +424,8 @@ def _numbers(column: RowColumn) -> Array:
 
 def _texts(cell: EvaluationCell, places: Array) -> dict[int, dict[str, str]]:
     """Returns the texts of single rows."""
-    rows = evaluations.rows_at(cell.path, places.tolist()) if len(places) else {}
-    types = evaluations.column_types(cell.path)
+    rows = evaluation_rows.rows_at(cell.path, places.tolist()) if len(places) else {}
+    types = evaluation_rows.column_types(cell.path)
     names = [name for name, type_ in types.items() if type_.kind == "text" and not name.startswith(GROUP)]
     return {
         place: {name: row[name] for name in names if name != ID and row[name] is not None}

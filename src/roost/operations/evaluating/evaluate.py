@@ -4,14 +4,16 @@ its own, at a terminal or as a task of the lab."""
 from __future__ import annotations
 
 import os
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from roost.base import durable
 from roost.base.errors import Refused, UsageError
+from roost.base.system.worker_protocol import MISTAKE
 from roost.devices.resource_request import TaskOptions
 from roost.lab.sessions.abandoned_sessions import end_abandoned
 from roost.lab.sessions.session_plan import SessionPlan, add_session, callers_environment
@@ -37,7 +39,9 @@ from roost.operations.sessions.session_request import (
     threads_of,
 )
 from roost.package.kinds import TaskKind
-from roost.package.results.evaluations import EvaluationFolder
+from roost.package.results.evaluations import evaluation_folder
+from roost.package.results.evaluations.evaluation_folder import EvaluationFolder
+from roost.package.session_folder import SessionFolder
 from roost.package.session_schema import SessionRequest
 from roost.package.setting_locations import setting_locations
 from roost.supervisor import guard_start
@@ -58,6 +62,21 @@ class StartedEvaluation:
     """The guard, for a caller that stays."""
     notes: list[str] = field(default_factory=list)
     """Notes for the user, one line each."""
+    is_new: bool = False
+    """Whether the folder was made for this session."""
+
+    def discard_refused(self) -> bool:
+        """Removes the folder of a new evaluation whose worker found a mistake, such as a set that does not
+        exist, before it had a grid; returns whether it has. Called after the session, whose output the caller
+        has shown."""
+        assert self.process is not None
+        self.process.wait()  # it writes into the folder until then
+        sessions = SessionFolder(self.folder, self.folder).sessions()
+        is_refused = len(sessions) == 1 and sessions[-1].recorded.reason == MISTAKE
+        if self.is_new and is_refused and not (self.folder / evaluation_folder.CELLS).exists():
+            _discard(self.folder)
+            return True
+        return False
 
 
 def evaluate(request: EvaluateRequest) -> StartedEvaluation:
@@ -70,17 +89,17 @@ def evaluate(request: EvaluateRequest) -> StartedEvaluation:
         CheckpointError: There are checkpoints, but roost has written none of them.
         Refused: The evaluation of this name was asked something else, or runs; or the devices are taken.
         DamagedPackage: A file of the package is not as roost writes it.
-        RoostError: Its session did not start.
+        RoostError: Its session did not start; or a file of a finished cell is not as it was written.
         OSError: The package cannot be written.
     """
     checked = check_request(request)
     layout = _layout(checked, request.ranks, request.device)
     session_cards = require_startable(layout.request, checked.settings)
     found = find_folder(checked, request.name)
-    if found is not None and EvaluationFolder(found.path).is_finished:
+    if found is not None and _is_finished(found):
         return StartedEvaluation(found.path, notes=[f"the evaluation {found.path.name} has finished"])
     folder = found or make_folder(checked, request.name)
-    started = StartedEvaluation(folder.path, notes=[*checked.notes, *layout.notes])
+    started = StartedEvaluation(folder.path, notes=[*checked.notes, *layout.notes], is_new=found is None)
     end_abandoned(folder)
     lock_fd = folder.lock()
     try:
@@ -100,11 +119,21 @@ def evaluate(request: EvaluateRequest) -> StartedEvaluation:
                 is_queued=False,
             )
             started.process = guard_start.start_session(spec, lock_fd=lock_fd).process
+    except BaseException:
+        if started.is_new and not folder.sessions():  # as when the cards are taken
+            _discard(folder.path)
+        raise
     finally:
         os.close(lock_fd)
     started.running = running_session(folder, spec.session, offset=offset)
     started.notes += [*deadline.notes, *session_cards.notes]
     return started
+
+
+def _discard(folder: Path) -> None:
+    durable.discard(folder)
+    with suppress(OSError):  # it has other evaluations
+        durable.remove_empty_folder(folder.parent)
 
 
 def submit_evaluate(request: EvaluateRequest, options: TaskOptions) -> NewTasks:
@@ -125,7 +154,7 @@ def submit_evaluate(request: EvaluateRequest, options: TaskOptions) -> NewTasks:
 
     checked = check_request(request)
     found = find_folder(checked, request.name)
-    if found is not None and EvaluationFolder(found.path).is_finished:
+    if found is not None and _is_finished(found):
         raise Refused(
             "this evaluation has finished, and nothing is left to queue",
             received=found.path.name,
@@ -141,6 +170,19 @@ def submit_evaluate(request: EvaluateRequest, options: TaskOptions) -> NewTasks:
         open_folder=lambda: found or make_folder(checked, request.name),
     )
     return queued.with_notes(checked.notes)
+
+
+def _is_finished(folder: SessionFolder) -> bool:
+    """Whether an evaluation has finished, and its cells are as they were written.
+
+    Raises:
+        RoostError: They are not.
+    """
+    found = EvaluationFolder(folder.path)
+    if found.is_finished:
+        found.require_whole()
+        return True
+    return False
 
 
 def _layout(checked: CheckedRequest, ranks: RankRequest, device: str) -> RankLayout:

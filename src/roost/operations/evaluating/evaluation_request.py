@@ -28,13 +28,13 @@ from roost.operations.sessions.rank_layout import RankRequest
 from roost.package import package_name, project_preflight, session_folder, sessions
 from roost.package.checkpoints import selection
 from roost.package.checkpoints.weight_selectors import WeightSelector, parse_selectors
-from roost.package.kinds import TASK_KINDS, TaskKind
+from roost.package.kinds import CELL_TEMPLATE, TASK_KINDS, TaskKind
 from roost.package.package import PackageFolder
+from roost.package.results.evaluations import evaluation_folder
 from roost.package.session_folder import SessionFolder
 from roost.package.setting_locations import setting_locations
 
 OnStepError = Literal["raise", "skip"]
-TEMPLATE = "{variant}/{checkpoint}/{dataset}"
 _FIELDS = ("variant", "checkpoint", "dataset")
 _ASKED = ("checkpoints", "variants", "datasets", "template", "on_step_error", "overrides")
 """The keys of request.json that make an evaluation another one."""
@@ -62,7 +62,7 @@ class EvaluateRequest:
     name: str | None = None
     """The name of the evaluation; None: that of an evaluation of which the same was asked, else the next
     number."""
-    template: str = TEMPLATE
+    template: str = CELL_TEMPLATE
     """The folder of a cell below that of the evaluation."""
     on_step_error: OnStepError = "raise"
     """Whether the samples of a batch that fails are recorded and passed over."""
@@ -167,7 +167,7 @@ def _check_template(template: str) -> None:
         found = [str(name) for _, name, _, _ in fields]
     except ValueError as error:
         raise UsageError(
-            str(error), setting="--template", received=template, fix=f"write {TEMPLATE}"
+            str(error), setting="--template", received=template, fix=f"write {CELL_TEMPLATE}"
         ) from None
     for name in found:
         if name not in _FIELDS:
@@ -175,7 +175,7 @@ def _check_template(template: str) -> None:
                 f"has {{{name}}}, and there are {', '.join(f'{{{one}}}' for one in _FIELDS)}",
                 setting="--template",
                 received=template,
-                fix=f"{did_you_mean(name, _FIELDS)}write {TEMPLATE}",
+                fix=f"{did_you_mean(name, _FIELDS)}write {CELL_TEMPLATE}",
             )
 
 
@@ -198,7 +198,9 @@ def find_folder(checked: CheckedRequest, name: str | None) -> SessionFolder | No
         folder = root / package_name.checked_name(name)
         return _existing(checked, folder) if folder.exists() else None
     for folder in sorted(root.iterdir()) if root.is_dir() else ():
-        body = sessions.load_json(folder / session_folder.REQUEST)
+        if durable.is_staging(folder.name):
+            continue
+        body = sessions.load_json(folder / evaluation_folder.REQUEST)
         if body is not None and not _differences(body, checked.body):
             return SessionFolder(folder, checked.package.path)
     return None
@@ -219,7 +221,6 @@ def follow_training(package: PackageFolder, request: EvaluateRequest) -> None:
         ConfigError: The variants are not valid.
         Refused: The package is of DLNest's contract, or the folder cannot be made.
     """
-    from roost.package.results import evaluations  # with NumPy, which other runs need not wait for
 
     _require_native(package)
     selectors = parse_selectors(
@@ -227,7 +228,7 @@ def follow_training(package: PackageFolder, request: EvaluateRequest) -> None:
     )
     body = {
         **_body(package, package.project, request, selectors),
-        evaluations.FOLLOWS_TRAINING: True,
+        evaluation_folder.FOLLOWS_TRAINING: True,
         "created": round(time.time(), 3),
     }
     name = request.name if request.name is None else package_name.checked_name(request.name)
@@ -242,15 +243,21 @@ def _require_native(package: PackageFolder) -> None:
     )
 
 
-def _existing(checked: CheckedRequest, folder: Path) -> SessionFolder:
-    body = sessions.load_json(folder / session_folder.REQUEST)
+def _existing(checked: CheckedRequest, folder: Path) -> SessionFolder | None:
+    body = sessions.load_json(folder / evaluation_folder.REQUEST)
     if body is None:
-        raise Refused("is no evaluation", setting="--name", received=folder.name, where=folder)
+        raise Refused(
+            "is no evaluation",
+            setting="--name",
+            received=folder.name,
+            where=folder,
+            fix="give another --name, or remove what is there",
+        )
     found = SessionFolder(folder, checked.package.path)
     different = _differences(body, checked.body)
     if different and _has_failed_before_its_grid(found):
-        durable.write(folder / session_folder.REQUEST, sessions.to_json({**body, **checked.body}))
-        return found
+        durable.discard(folder)
+        return None
     if different:
         shown = different[:_MAX_DIFFERENCES]
         more = [f"… {len(different)} in all"] if len(different) > len(shown) else []
@@ -267,9 +274,7 @@ def _existing(checked: CheckedRequest, folder: Path) -> SessionFolder:
 def _has_failed_before_its_grid(folder: SessionFolder) -> bool:
     """Whether nothing was decided or computed, as with a set that does not exist: the corrected command may
     have the same name."""
-    from roost.package.results import evaluations  # with NumPy, as above
-
-    return not (folder.path / evaluations.CELLS).exists() and folder.state == "failed"
+    return not (folder.path / evaluation_folder.CELLS).exists() and folder.state == "failed"
 
 
 def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

@@ -9,9 +9,8 @@ from typing import NamedTuple
 from roost.base.errors import NotFound, UsageError
 from roost.base.text.word_list import join_names
 from roost.operations import resolve
-from roost.package import sessions
-from roost.package.results import evaluations
-from roost.package.results.evaluations import CELL, CELLS, EvaluationCell, EvaluationFolder
+from roost.package.results.evaluations import evaluation_folder
+from roost.package.results.evaluations.evaluation_folder import CELL, CELLS, EvaluationCell, EvaluationFolder
 
 _MAX_NAMED = 8
 
@@ -35,12 +34,14 @@ def find_cells(word: str | Path) -> NamedCells:
     Raises:
         NotFound: There is no such evaluation, or it has no finished cell.
         UsageError: The package has several evaluations.
+        RoostError: A file of a finished cell is not as it was written.
     """
     path = Path(word)
     if (path / CELL).is_file():
         return NamedCells(path, [_cell_at(path)], 0)
     folder = find_evaluation(word)
     cells = EvaluationFolder(folder).cells()
+    evaluation_folder.require_whole(cells, folder, with_samples=False)
     finished = [one for one in cells if one.summary is not None]
     if not finished:
         raise NotFound(
@@ -53,11 +54,10 @@ def find_cells(word: str | Path) -> NamedCells:
 
 def _cell_at(path: Path) -> EvaluationCell:
     """Returns the cell in a folder, which need not be inside an evaluation."""
-    found = sessions.load_json(path / CELL) or {}
-    variant, checkpoint, dataset = (
-        str(found.get(key, path.name)) for key in ("variant", "checkpoint", "dataset")
-    )
-    cell = EvaluationCell(path, variant, checkpoint, dataset, "finished", path.name)
+    found = evaluation_folder.read_cell(path)
+    assert found is not None
+    cell = EvaluationCell(path, found.variant, found.checkpoint, found.dataset, "finished", path.name)
+    evaluation_folder.require_whole([cell], path, with_samples=False)
     if cell.summary is None:
         raise NotFound(
             "this cell is not finished",
@@ -78,11 +78,11 @@ def find_evaluation(word: str | Path) -> Path:
         return Path(word)
     parent, _, name = str(word).rpartition(os.sep)
     if parent and (root := _package(parent)) is not None:
-        inside = root / evaluations.NAME / name
+        inside = root / evaluation_folder.NAME / name
         if (inside / CELLS).is_file():
             return inside
     package = resolve.find_package(word)
-    found = evaluations.read_all(package)
+    found = evaluation_folder.read_all(package)
     if not found:
         raise NotFound(
             "the package has no evaluation",

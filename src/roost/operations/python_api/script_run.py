@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from roost.base import durable
 from roost.base.errors import CheckpointError, NotFound, Refused, UsageError
 from roost.config.values import nested_values
 from roost.operations.python_api import package_api
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 _OBJECTS, _LOADERS, _RNG, _STEP = "objects", "loaders", "rng", "step"
 """The keys of a saved state."""
 _MAX_DIFFERENCES = 5
+_open_runs: dict[Path, ScriptRun] = {}
+"""The runs of this process that have not ended, by their package."""
 
 
 def init(
@@ -52,7 +55,8 @@ def init(
     run.finish()
     ```
 
-    The same call with the same ``name`` continues the package. A setting ``seed``, a whole number, seeds the
+    The same call with the same ``name`` continues the package; in a notebook, where the cell is run again, it
+    ends the run before. A setting ``seed``, a whole number, seeds the
     global generators of torch, NumPy and Python. Of several ranks only one may call this.
 
     Args:
@@ -98,6 +102,8 @@ def _existing(path: Path, values: Mapping[str, Any]) -> Package:
     """Returns the package at ``path``, if it is one of a loop with these settings."""
     from roost.operations.reading import package_schema  # with the queue
 
+    if _is_interactive() and (earlier := _open_runs.get(path.absolute())) is not None:
+        earlier._end(None, is_done=False)  # the cell with `init` is run again
     fix = "choose another name"
     try:
         package = Package.open(path)
@@ -154,6 +160,7 @@ class ScriptRun:
         if self._seed is not None:
             seeding.seed_all(self._seed)
         atexit.register(self._end_with_program)
+        _open_runs[package.path.absolute()] = self
 
     def __repr__(self) -> str:
         return f"ScriptRun({str(self.package.path)!r}, step {self.step})"
@@ -184,6 +191,30 @@ class ScriptRun:
         found = self._checked_step(step, self.step + 1)
         self._writer.log(self._progress(found), metrics)
         self.step = found
+
+    def log_media(self, media: Mapping[str, Any], *, step: int | None = None) -> None:
+        """Stores matplotlib figures, strings or `roost.Media` by name in the package, in ``media/<step>/``.
+
+        Args:
+            media: What is shown, by name. The same name at the same step replaces the file.
+            step: The step, earlier ones too; None: that of the newest row.
+
+        Raises:
+            ContractError: A value cannot be shown, or a name is not valid for a file.
+            Refused: The step is no whole number from 0 on; or as in `log`.
+            OSError: A file could not be written.
+        """
+        from roost.train.reporting import media_files  # torch
+
+        self._require_open()
+        self._require_loaded()
+        self._writer.checkpoints()  # refused in a forked process
+        found = checked_count("step", step)
+        files = media_files.encode_named(media, setting="log_media()")
+        folder = self.path / "media" / str(self.step if found is None else found)
+        durable.make_folders(folder, below=self.path)
+        for name, data in files.items():
+            durable.write(folder / name, data)
 
     def resumable(self, loader: Any) -> ResumableBatches:
         """Returns the batches of a loader, whose position is saved with each checkpoint and restored by
@@ -311,14 +342,16 @@ class ScriptRun:
         self._end(error, is_done=True)
 
     def _end_with_program(self) -> None:
-        # The interpreter stores here the error by which the program ends.
-        error = getattr(sys, "last_value", None)
+        # The interpreter stores here the error by which the program ends; at a prompt and in a notebook,
+        # where no error ends it, that of any earlier input.
+        error = None if _is_interactive() else getattr(sys, "last_value", None)
         self._end(error if isinstance(error, BaseException) else None, is_done=False)
 
     def _end(self, error: BaseException | None, *, is_done: bool) -> None:
         if not self._is_open:
             return
         self._is_open = False
+        _open_runs.pop(self.path.absolute(), None)
         atexit.unregister(self._end_with_program)
         for loader in self._loaders:
             loader.close()
@@ -355,6 +388,11 @@ class ScriptRun:
                 fix=f"give a step from {self.step} on",
             )
         return step
+
+
+def _is_interactive() -> bool:
+    """Whether a person types at a prompt or in a notebook: Python, IPython and its kernels set this name."""
+    return hasattr(sys, "ps1")
 
 
 def _require_methods(objects: Mapping[str, Any], method: str) -> None:

@@ -383,11 +383,13 @@ def _prediction(package: PackageFolder, number: int, meta: PredictionMeta) -> Pr
 def _evaluations(package: Path) -> list[EvaluationDetails]:
     if not (package / str(TASK_KINDS[TaskKind.EVALUATE].folder)).is_dir():
         return []
-    from roost.package.results import evaluations  # with NumPy, which other packages need not wait for
+    from roost.package.results.evaluations import (
+        evaluation_folder,  # with NumPy, which other packages need not wait for
+    )
 
     found = []
-    for folder in evaluations.read_all(package):
-        cells, report = folder.cells(), folder.path / evaluations.REPORT
+    for folder in evaluation_folder.read_all(package):
+        cells, report = folder.cells(), folder.path / evaluation_folder.REPORT
         one = EvaluationDetails(
             name=package_schema.printable(folder.name),
             cells=len(cells),

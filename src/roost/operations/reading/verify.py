@@ -4,7 +4,7 @@ What every file is compared with:
 
 - checkpoints, black boxes: the digests of their manifests, which have digests of their own
 - the project's code, args.json: the digests in manifest.json
-- all else that sessions, analyses and predictions wrote: their seals (`roost.package.seals`)
+- all else that sessions, analyses, predictions and evaluations wrote: their seals (`roost.package.seals`)
 - records without a seal, of a session that runs or was killed: the rows alone, which have an order
 
 Where there is nothing to compare with, the verdict is "unsealed", with the reason: never "good".
@@ -32,6 +32,7 @@ from roost.package.checkpoints.pruning import Pruning
 from roost.package.kinds import TASK_KINDS, TaskKind
 from roost.package.package import PackageFolder
 from roost.package.results import predictions
+from roost.package.results.evaluations.evaluation_folder import EvaluationFolder
 from roost.package.seals import seal, session_seal
 from roost.package.seals.seal import BrokenSeal, Seal, SealedFile
 from roost.package.session_folder import SessionFolder
@@ -52,8 +53,8 @@ class Finding:
     """The verdict about one file, or one folder that has a manifest of its own."""
 
     what: str
-    """settings, code, session, records, system, output, media, analysis, analyzer, prediction, checkpoint,
-    black box."""
+    """settings, code, session, records, system, output, media, analysis, analyzer, prediction, evaluation,
+    checkpoint, black box."""
     path: str
     """Relative to the package; a checkpoint's is its folder."""
     verdict: Verdict
@@ -105,6 +106,8 @@ def verify(package: Path | str) -> Iterator[Finding]:
     yield from _verify_folders(opened, predictions.NAME, "prediction")
     for kind, folder in session_folder.find_all(opened.path):
         yield from _verify_session_folder(folder, TASK_KINDS[kind].noun)
+        if kind is TaskKind.EVALUATE:
+            yield from _verify_evaluation(folder, TASK_KINDS[kind].noun)
     for id in ids:
         yield _verify_checkpoint(checkpoint.checkpoint_folder(opened.checkpoints, id), "checkpoint")
     yield from _pruned(opened)
@@ -172,7 +175,7 @@ def _compare_with_seals(package: PackageFolder, damaged: Iterable[str]) -> Itera
         for name, one in by.rewritten.items()
     ]
     for name in sorted(present | newest.keys(), key=_reading_order):
-        if name in known or not _is_inside(name):
+        if name in known or not session_seal.is_inside(name):
             continue
         since = newest[name][0] if name in newest else 0
         later = [one for of, session, one in pruned if of == name and session >= since]
@@ -193,11 +196,6 @@ def _compare_with_seals(package: PackageFolder, damaged: Iterable[str]) -> Itera
 def _reading_order(name: str) -> tuple[str, int, str]:
     number = name.rpartition("/")[2].partition(".")[0]
     return _kind(name), int(number) if number.isdecimal() and len(number) < 10 else 0, name
-
-
-def _is_inside(name: str) -> bool:
-    """Whether a name in a seal, which any program may have written, is one of a file of the package."""
-    return not name.startswith("/") and "\0" not in name and ".." not in name.split("/")
 
 
 def _compare(
@@ -379,7 +377,7 @@ def consequences(findings: Iterable[Finding]) -> list[str]:
             if is_left
             else "no checkpoint is good: none to continue"
         )
-    if kinds & {"records", "system", "media", "output", "analysis", "prediction", "black box"}:
+    if kinds & {"records", "system", "media", "output", "analysis", "prediction", "evaluation", "black box"}:
         said.append("what is read from these files may be wrong; training does not read them")
     if kinds & {"settings", "session"}:
         said.append("what the package says about itself may be wrong: take these files from a copy of it")
@@ -411,12 +409,13 @@ def _verify_folder(folder: Path, name: str, what: str) -> Iterator[Finding]:
         return
     except FileNotFoundError:
         reason = (
-            "it has no seal: it is running or was killed, an older roost wrote it, or the seal was removed"
+            "it has no seal: it is running, has failed or was killed, an older roost wrote it, or the seal "
+            "was removed"
         )
         yield Finding(what, name, "unsealed", reason)
         return
     for file, sealed in found.files.items():
-        if _is_inside(file):
+        if session_seal.is_inside(file):
             yield _compare(folder, file, f"{name}/{file}", sealed, what)
 
 
@@ -433,8 +432,19 @@ def _verify_session_folder(folder: SessionFolder, what: str) -> Iterator[Finding
             sealed |= found.files
     for file, one in sealed.items():
         is_written_since = newest not in seals and session_seal.is_rewritten(file)
-        if _is_inside(file) and not is_written_since:
+        if session_seal.is_inside(file) and not is_written_since:
             yield _compare(folder.path, file, f"{name}/{file}", one, what)
+
+
+def _verify_evaluation(folder: SessionFolder, what: str) -> Iterator[Finding]:
+    """Yields the verdicts about the grid, the reports and the cells of an evaluation."""
+    name = folder.path.relative_to(folder.package_path).as_posix()
+    yield from _verify_folder(folder.path, name, what)
+    for cell in EvaluationFolder(folder.path).cells():
+        if cell.path.is_dir():
+            yield from _verify_folder(cell.path, f"{name}/{cell.folder}", what)
+        elif cell.state == "finished":
+            yield Finding(what, f"{name}/{cell.folder}", "missing", "is missing; its evaluation finished it")
 
 
 def _prunings(package: PackageFolder) -> list[Pruning]:

@@ -10,10 +10,7 @@ In reading order:
 - system_metrics: what cards, host and processes of a session did
 - system_summary: the same in a few numbers
 - predictions: the folders of predictions
-- row_columns: the columns of an evaluation's rows
-- arrow_buffers: columns as arrays of Arrow
-- row_files: their files, as Parquet or JSON lines
-- evaluations: the folders of evaluations; the rows of their cells
+- evaluations: the folders of evaluations, and the rows of their cells
 - exports: the folder of pictures, tables and weights that are written for other programs
 - check_findings: the findings of `roost check`
 - data_report: the report of `roost show --data`

@@ -56,14 +56,22 @@ class BrokenSeal(RoostError):
     """A seal file is not as it was written."""
 
 
-def write(path: Path, root: Path, names: Iterable[str], *, session: int | None = None) -> None:
+def write(
+    path: Path,
+    root: Path,
+    names: Iterable[str],
+    *,
+    session: int | None = None,
+    max_seconds: float | None = None,
+) -> None:
     """Seals the files ``names`` of the folder ``root``, and writes the seal durably. A file that does not
-    exist, or is no plain file, is left out.
+    exist, or is no plain file, is left out. What is not hashed after ``max_seconds``, a few by default, is
+    sealed by its size.
 
     Raises:
         OSError: A file cannot be read, or the seal cannot be written.
     """
-    deadline = time.monotonic() + _MAX_SECONDS
+    deadline = time.monotonic() + (_MAX_SECONDS if max_seconds is None else max_seconds)
     found = {name: _hash_file(root / name, deadline=deadline) for name in names}
     files = {name: one._asdict() for name, one in found.items() if one is not None}
     durable.write(path, encode({"format": FORMAT, "session": session, "files": files}))

@@ -1,5 +1,5 @@
 """Which files a seal covers: for a session, ``sessions/<n>.seal.json``, all that it and the creation of its
-package wrote; for an analysis or a prediction, ``seal.json``, all of its folder.
+package wrote; for an analysis, a prediction or a cell of an evaluation, ``seal.json``, all of its folder.
 
 ::
 
@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from roost.base import durable
@@ -32,7 +32,7 @@ from roost.package.seals.seal import BrokenSeal, Seal
 from roost.package.session_schema import ENDED_STATES, SessionRecord
 
 FOLDER_SEAL = "seal.json"
-"""The seal of an analysis or a prediction, in its folder."""
+"""The seal of an analysis, a prediction, an evaluation or one of its cells, in its folder."""
 LASTING = ("request.json", "args.json", "provenance.json", "manifest.json")
 """The files at the top of a package that never change."""
 _REWRITTEN = (
@@ -76,14 +76,45 @@ def write(path: Path) -> None:
     seal.write(path, package, list(_names_to_seal(package, session)), session=session)
 
 
-def write_folder_seal(folder: Path) -> None:
+def write_folder_seal(folder: Path, *, max_seconds: float | None = None) -> None:
     """Seals all files of a folder that will not change any more.
+
+    Args:
+        folder: The folder.
+        max_seconds: As for `seal.write`.
 
     Raises:
         OSError: As `write`.
     """
     names = [name for name in _walk(folder, "") if name != FOLDER_SEAL]
-    seal.write(folder / FOLDER_SEAL, folder, names)
+    seal.write(folder / FOLDER_SEAL, folder, names, max_seconds=max_seconds)
+
+
+def is_inside(name: str) -> bool:
+    """Whether a name in a seal, which any program may have written, is one of a file of its folder."""
+    return not name.startswith("/") and "\0" not in name and ".." not in name.split("/")
+
+
+def folder_damage(folder: Path, *, is_judged: Callable[[str], bool] = is_inside) -> str | None:
+    """Returns how a folder differs from its seal, ``rows.parquet is missing``; None if it does not, or has no
+    seal.
+
+    Args:
+        folder: The folder.
+        is_judged: Whether a file is compared, by its path in the folder.
+    """
+    try:
+        sealed = seal.read(folder / FOLDER_SEAL).files
+    except FileNotFoundError:
+        return None
+    except BrokenSeal as error:
+        return f"{FOLDER_SEAL} is damaged: {error.message}"
+    damages = (
+        (name, seal.damage(folder / name, one))
+        for name, one in sealed.items()
+        if is_inside(name) and is_judged(name)
+    )
+    return next((f"{name} {damage}" for name, damage in damages if damage is not None), None)
 
 
 def read_all(package: Path) -> dict[int, Seal | BrokenSeal]:

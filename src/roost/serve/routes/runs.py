@@ -14,7 +14,7 @@ from roost.operations import resolve
 from roost.operations.analyzers.start_analyzer import AnalyzerRequest, start_analyzer
 from roost.operations.comparing.comparison import PackageComparison
 from roost.operations.evaluating.evaluate import submit_evaluate
-from roost.operations.evaluating.evaluation_request import TEMPLATE, EvaluateRequest
+from roost.operations.evaluating.evaluation_request import EvaluateRequest
 from roost.operations.keeping import label_packages
 from roost.operations.lifecycle.continue_ import ContinueRequest
 from roost.operations.lifecycle.new_project import new_project
@@ -40,6 +40,7 @@ from roost.operations.responses import (
     SubmitResponse,
 )
 from roost.package import labels, package_name
+from roost.package.kinds import CELL_TEMPLATE
 from roost.package.labels import Labels
 from roost.package.package import PackageFolder
 from roost.serve.http.request_command import request_command
@@ -171,7 +172,7 @@ class EvaluateRun(ResourceParameters, frozen=True, kw_only=True):
     """The names of sets; without any, all test sets."""
     name: Line | None = None
     """The name of the evaluation; one that was asked the same goes on."""
-    template: Line = TEMPLATE
+    template: Line = CELL_TEMPLATE
     """The folder of each cell below that of the evaluation."""
     on_step_error: Literal["raise", "skip"] = "raise"
     overrides: Lines = ()

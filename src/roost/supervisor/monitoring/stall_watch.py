@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from roost.supervisor.monitoring.process_stacks import ProcessSample
 
-_PROGRESS_BYTES = 4096
+_PROGRESS_BYTES = 2**16
+"""Of the records of 256 ranks, any of which may make progress."""
 
 
 class StallWatch:

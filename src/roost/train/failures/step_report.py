@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -177,6 +178,17 @@ def format_error(error: Exception) -> str:
     text = match[1] if match is not None else found.text
     lines = [one.strip().partition("\n")[0] for one in (text, *found.notes)]
     return ": ".join(filter(None, (found.name, "; ".join(filter(None, lines)))))[:500]
+
+
+@contextmanager
+def naming_samples(name: str, ids: Sequence[Any]) -> Iterator[None]:
+    """Adds to an error a note with the ids of the samples of a batch, which is one of the set ``name``."""
+    try:
+        yield
+    except Exception as error:
+        last = f" to {ids[-1]!r}" if len(ids) > 1 else ""
+        error.add_note(f"samples {ids[0]!r}{last} of {name}")
+        raise
 
 
 def format_place(note: FailureNote) -> str:

@@ -72,7 +72,8 @@ class PlainAttributes:
     """Remembers the plain attributes of a module and its submodules, and names those that change.
 
     After a change, a resumed run would compute with other values. A submodule with `get_extra_state` is
-    assumed to save what it needs; attributes that are not plain data (objects, functions) are ignored.
+    assumed to save what it needs, as is one for which ``saves_attributes_of`` of the module is true;
+    attributes that are not plain data (objects, functions) are ignored.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -94,8 +95,10 @@ def _fingerprints(module: nn.Module) -> dict[str, int | None]:
     """Returns a number for each attribute, never 0; None for an attribute that is ignored."""
     state = {_storage(tensor) for tensor in (*module.parameters(), *module.buffers())} - {0}
     found: dict[str, int | None] = {}
+    is_saved = getattr(module, "saves_attributes_of", _saves_extra)
     for prefix, part in module.named_modules():
-        if sharded_tensors.unsharded_class(part).__module__.startswith("torch.") or _saves_extra(part):
+        is_torchs = sharded_tensors.unsharded_class(part).__module__.startswith("torch.")
+        if is_torchs or _saves_extra(part) or is_saved(part):
             continue
         for name, value in vars(part).items():
             if name not in _MODULE_ATTRIBUTES:

@@ -6,7 +6,7 @@ import sys
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -100,7 +100,7 @@ class Visualize(Hook):
             with trainer.autocast():
                 shown = trainer.runner.visualize(batch)
             self._is_shared = False
-            found = _encode_files(shown) if trainer.ranks.is_main else {}
+            found = media_files.encode_named(shown) if trainer.ranks.is_main else {}
             lockstep.meet(ENDING)
         return found
 
@@ -129,43 +129,6 @@ class Visualize(Hook):
             what = f"visualize_samples is {self._samples}, and {name} gives"
             print(f"{what} {found.num_samples} samples here: all of these are shown", flush=True)
         return found
-
-
-def _encode_files(shown: Mapping[str, Any]) -> dict[str, bytes]:
-    """Encodes the result of `Runner.visualize`; returns the bytes by file name.
-
-    Raises:
-        ContractError: It is not a mapping, a name is not valid for a file, a value cannot be stored, or two
-            values would have the same file name.
-    """
-    if not isinstance(shown, Mapping):
-        raise ContractError(
-            "visualize() does not return a dict of media by name",
-            received=type(shown).__name__,
-            fix='return a dict: {"first": roost.Media("image", pixels)}',
-        )
-    found: dict[str, bytes] = {}
-    for name, value in shown.items():
-        if (
-            not isinstance(name, str)
-            or name.startswith(".")
-            or not name.isprintable()
-            or not 0 < len(name) <= 80
-        ):
-            raise ContractError(
-                "visualize() returns a name that is not valid for a file",
-                received=name,
-                fix="use printable names of up to 80 characters that do not begin with a dot",
-            )
-        for suffix, data in media_files.encode_files(value).items():
-            file = f"{name.replace('/', '_')}.{suffix}"
-            if file in found:
-                raise ContractError(
-                    f"visualize() returns two values for the same file {file}",
-                    fix="give them different names",
-                )
-            found[file] = data
-    return found
 
 
 def _short_traceback(error: Exception) -> str:

@@ -8,7 +8,7 @@ import io
 import json
 import math
 import wave
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -21,6 +21,8 @@ from roost.train.reporting import png
 _COLOURS = [(68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 37)]
 """Five colours of the map viridis (van der Walt and Smith, 2015), whose order colour-blind readers see."""
 _MAP_PIXELS = 256
+MAX_NAME = 80
+"""The most characters of a medium's name."""
 _MAX_NUMBERS = {"image": 1 << 26, "matrix": 1 << 24}
 """The most numbers of one medium: drawing takes up to 100 bytes for each, and running out of memory ends the
 run."""
@@ -45,19 +47,63 @@ class Media:
     bins: int = 64
 
 
-def encode_files(value: Any) -> dict[str, bytes]:
+def encode_named(shown: Mapping[str, Any], *, setting: str = "visualize()") -> dict[str, bytes]:
+    """Returns the bytes of several media by file name.
+
+    Args:
+        shown: Matplotlib figures, strings or `Media` by name.
+        setting: What they were given to, for messages.
+
+    Raises:
+        ContractError: They are no mapping, a name is not valid for a file, a value cannot be stored, or two
+            values would have the same file name.
+    """
+    if not isinstance(shown, Mapping):
+        raise ContractError(
+            "is not a dict of media by name",
+            setting=setting,
+            received=type(shown).__name__,
+            fix='give a dict: {"first": roost.Media("image", pixels)}',
+        )
+    found: dict[str, bytes] = {}
+    for name, value in shown.items():
+        if (
+            not isinstance(name, str)
+            or name.startswith(".")
+            or not name.isprintable()
+            or not 0 < len(name) <= MAX_NAME
+        ):
+            raise ContractError(
+                "has a name that is not valid for a file",
+                setting=setting,
+                received=name,
+                fix=f"use printable names of up to {MAX_NAME} characters that do not begin with a dot",
+            )
+        for suffix, data in encode_files(value, setting=setting).items():
+            file = f"{name.replace('/', '_')}.{suffix}"
+            if file in found:
+                raise ContractError(
+                    f"has two values for the same file {file}",
+                    setting=setting,
+                    fix="give them different names",
+                )
+            found[file] = data
+    return found
+
+
+def encode_files(value: Any, *, setting: str = "visualize()") -> dict[str, bytes]:
     """Returns the files of one medium by suffix: that of `encode`, and for a matrix its heat map as PNG.
 
     Raises:
         ContractError: The value cannot be shown, as for `encode`.
     """
-    suffix, data = encode(value)
+    suffix, data = encode(value, setting=setting)
     if suffix == "npy" and _matrix_of(value).size:
         return {"png": png.encode(heat_map(_matrix_of(value))), suffix: data}
     return {suffix: data}
 
 
-def encode(value: Any) -> tuple[str, bytes]:
+def encode(value: Any, *, setting: str = "visualize()") -> tuple[str, bytes]:
     """Returns the file suffix and the bytes of a string, a matplotlib figure or a `Media`.
 
     Raises:
@@ -74,20 +120,20 @@ def encode(value: Any) -> tuple[str, bytes]:
             raise ContractError(
                 "the kind of media is unknown", received=value.kind, fix=f"use {', '.join(_ENCODERS)}"
             )
-        return _encode(value)
+        return _encode(value, setting)
     raise ContractError(
         "cannot be shown",
-        setting="visualize()",
+        setting=setting,
         received=type(value).__name__,
-        fix="return a matplotlib figure, a string, or "
+        fix="give a matplotlib figure, a string, or "
         'roost.Media("image" | "audio" | "histogram" | "matrix", data)',
     )
 
 
-def _encode(media: Media) -> tuple[str, bytes]:
+def _encode(media: Media, setting: str) -> tuple[str, bytes]:
     shape = tuple(media.data.shape) if hasattr(media.data, "shape") else np.shape(media.data)
     error_fields: dict[str, Any] = {
-        "setting": "visualize()",
+        "setting": setting,
         "received": f"{type(media.data).__name__} of shape {shape}",
     }
     if math.prod(shape) > _MAX_NUMBERS.get(media.kind, math.inf):

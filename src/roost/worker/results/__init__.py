@@ -1,4 +1,4 @@
-"""Tasks that make files from a checkpoint: exported weights and predictions; and parts of an evaluation.
+"""Tasks that make files from checkpoints: exported weights, predictions, evaluations.
 
 project_weights: the weights in checkpoints of DLNest's contract
 weight_mean: the weights in checkpoints, and their mean
@@ -7,6 +7,7 @@ export_task: the export of weights into one file
 predict_task: the prediction of a set
 prediction_source: the data to predict
 prediction_writer: the files of a prediction
-grid_weights: the weights of an evaluation's grid
+evaluate_task: an evaluation, one rank of it
+grid_weights: the weights of its grid
 grid_progress: the position in it
 """

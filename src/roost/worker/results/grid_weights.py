@@ -7,10 +7,11 @@ from pathlib import Path
 
 from roost.base.errors import CheckpointError, NotFound
 from roost.evaluation import cell as cells
-from roost.evaluation.grid import GridCheckpoint
 from roost.package.checkpoints import checkpoint, selection
+from roost.package.checkpoints.checkpoint import Manifest
 from roost.package.checkpoints.weight_selectors import WeightSelector
 from roost.package.package import PackageFolder
+from roost.package.results.evaluations.evaluation_folder import GridCheckpoint
 from roost.project.contract import Runner
 from roost.train.model.module_state import ModuleState
 from roost.train.weights import weight_files
@@ -36,7 +37,10 @@ def find_weights(package: PackageFolder, selector: WeightSelector) -> GridCheckp
     if len(ids) < chosen.count:
         has = "there is 1" if len(ids) == 1 else f"there are {len(ids)}"
         print(f"{selector.name} requests {chosen.count} checkpoints, but {has}", flush=True)
-    digest = _mean_digest(package, ids, selector.average)
+    manifests = [
+        checkpoint.read_manifest(checkpoint.checkpoint_folder(package.checkpoints, id)) for id in ids
+    ]
+    digest = _mean_digest(manifests, selector.average)
     return GridCheckpoint(name=selector.name, ids=ids, average=selector.average, sha256=digest)
 
 
@@ -71,7 +75,7 @@ def _load_checkpoints(package: PackageFolder, weights: GridCheckpoint, runner: R
         path = checkpoint.checkpoint_folder(package.checkpoints, id)
         try:
             info, found = weight_mean.read_weights(path, average=weights.average)
-        except (NotFound, FileNotFoundError) as error:
+        except (NotFound, CheckpointError, FileNotFoundError) as error:
             if path.exists():
                 raise
             raise NotFound(
@@ -81,7 +85,7 @@ def _load_checkpoints(package: PackageFolder, weights: GridCheckpoint, runner: R
             ) from error
         module = module or found
         mean.add(info, dict(found["state"]))
-    if _mean_digest(package, weights.ids, weights.average) != weights.sha256:
+    if _mean_digest(mean.infos, weights.average) != weights.sha256:
         raise CheckpointError(
             f"the weights of {weights.name} have changed since the evaluation began",
             where=package.path,
@@ -109,16 +113,15 @@ def _load_file(weights: GridCheckpoint, path: Path, runner: Runner) -> None:
     fit.load()
 
 
-def _mean_digest(package: PackageFolder, ids: Sequence[int], average: str | None) -> str:
-    """Returns the digest of the mean of checkpoints, from their manifests."""
-    parts = [str(_weights_digest(package, id, average)) for id in ids]
+def _mean_digest(manifests: Sequence[Manifest], average: str | None) -> str:
+    """Returns the digest of the mean of checkpoints."""
+    parts = [str(_weights_digest(one, average)) for one in manifests]
     return parts[0] if len(parts) == 1 else cells.joined_digest(parts)
 
 
-def _weights_digest(package: PackageFolder, id: int, average: str | None) -> str | None:
-    info = checkpoint.read_manifest(checkpoint.checkpoint_folder(package.checkpoints, id))
-    digest, _ = checkpoint.tensor_digest(info, "model")
+def _weights_digest(manifest: Manifest, average: str | None) -> str | None:
+    digest, _ = checkpoint.tensor_digest(manifest, "model")
     if average is None:
         return digest
-    of_hooks, _ = checkpoint.tensor_digest(info, "trainer")
+    of_hooks, _ = checkpoint.tensor_digest(manifest, "trainer")
     return cells.joined_digest([str(digest), str(of_hooks), average])

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import json
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from roost.project.contract import Runner
 from roost.project.device_choice import choose_device
 from roost.project.loaded_model import LoadedExperiment, load_experiment
 from roost.train.evaluation import split_evaluation
+from roost.train.failures.step_report import naming_samples
 from roost.train.model.module_state import ModuleState
 from roost.train.step import precision, seeding
 from roost.train.step.compilation import EvaluationFunction, compiled_evaluation
@@ -181,8 +182,7 @@ def _run(
                 if not num_samples:  # its samples were left out, but keep their indices
                     first += len(batches.sample_indices(0, number, 1))
                     continue
-                last = first + num_samples - 1
-                with _naming_samples(found.name, first, last):
+                with naming_samples(found.name, range(first, first + num_samples)):
                     output = predict(runner.to_device(value))
                     most = None if limit is None else limit - written.count
                     written.add(output, num_samples, first=first, most=most)
@@ -202,13 +202,3 @@ def _publish(board: ProgressFile, number: int, count: int, total: int, seconds: 
     fraction = count / total if total else 0.0
     phase = PHASES.index("validating")
     board.publish(number, 0, number, 0, 0, phase, count, seconds, count / max(seconds, 1e-9), fraction)
-
-
-@contextmanager
-def _naming_samples(name: str, first: int, last: int) -> Iterator[None]:
-    """Adds to an error a note with the indices of the samples."""
-    try:
-        yield
-    except Exception as error:
-        error.add_note(f"samples {first} to {last} of {name}")
-        raise

@@ -38,6 +38,17 @@ def test_calls_of_mlflow(tmp_path: Path) -> None:
     assert {"metrics": {"a": 1.0, "b": 2.5}, "step": 4} in found
 
 
+def test_calls_of_roost_init(tmp_path: Path) -> None:
+    code = (
+        "import roost\nwith roost.init({}, name='inner', root='runs') as run:\n"
+        "    run.log({'loss': 0.5}); run.log({'loss': 0.25}, step=7); assert run.step == 7"
+    )
+    assert run(tmp_path, code) == [
+        {"metrics": {"loss": 0.5}, "step": 1},
+        {"metrics": {"loss": 0.25}, "step": 7},
+    ]
+
+
 def test_the_folder_of_a_summary_writer(tmp_path: Path) -> None:
     code = (
         "from torch.utils.tensorboard import SummaryWriter\n"

@@ -93,6 +93,13 @@ def _watch_mlflow(module: Any) -> None:
     _wrap(module, "log_metrics", log_metrics)
 
 
+def _watch_roost(module: Any) -> None:
+    def log(run: Any, metrics: Any, step: Any = None, **_: Any) -> None:
+        _report(metrics=_numbers(metrics), step=run.step + 1 if step is None else step)
+
+    _wrap(module.ScriptRun, "log", log)
+
+
 def _watch_writer(module: Any) -> None:
     def opened(writer: Any, *_: Any, **__: Any) -> None:
         folder = getattr(writer, "log_dir", None) or writer.logdir  # of tensorboardX
@@ -104,6 +111,7 @@ def _watch_writer(module: Any) -> None:
 _WATCHED = {
     "wandb.sdk.wandb_run": _watch_wandb,
     "mlflow.tracking.fluent": _watch_mlflow,
+    "roost.operations.python_api.script_run": _watch_roost,
     "torch.utils.tensorboard.writer": _watch_writer,
     "tensorboardX.writer": _watch_writer,
 }

@@ -3,7 +3,7 @@
 All are computed once, from the merged rows in the order of the set: so they are exact for any number of
 ranks, any batches, and any number of sessions, and no state of a metric has to be saved. What they read must
 be returned by `Runner.test` for each sample, as a number, text, list, or array of at most
-`roost.package.results.row_columns.MAX_INLINE_NUMBERS` numbers.
+`roost.package.results.evaluations.row_columns.MAX_INLINE_NUMBERS` numbers.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from torch import Tensor
 
 from roost.base.errors import ConfigError, ContractError
 from roost.base.text.suggestions import did_you_mean
-from roost.evaluation.summary import SetValues
-from roost.package.results import evaluations
-from roost.package.results.evaluations import Rows
-from roost.package.results.row_columns import ERROR, ID, RowColumn
+from roost.evaluation.summaries.summary import SetValues
+from roost.package.results.evaluations import evaluation_rows
+from roost.package.results.evaluations.evaluation_rows import Rows
+from roost.package.results.evaluations.row_columns import ERROR, ID, RowColumn
 from roost.train.evaluation import split_evaluation
 from roost.train.step import seeding
 
@@ -120,16 +120,16 @@ def compute_set_values(cell: Path, runner: Any, split: str, *, seed: int) -> Set
         ContractError: A metric is no number.
         Exception: Any error of the project's code, with a note that names the metric.
     """
-    types = evaluations.column_types(cell)
+    types = evaluation_rows.column_types(cell)
     hidden = {name for name in types if name.startswith(HELPER_PREFIX)}
     metrics = parse_metrics(getattr(runner, "test_metrics", None) or {})
     method = getattr(type(runner), "summarize", None)
     summarizes = method is not None and not getattr(method, "is_default", False)
     if not metrics and not summarizes:
         return SetValues({}, hidden)
-    check_inputs(metrics, evaluations.result_names(types))
+    check_inputs(metrics, evaluation_rows.result_names(types))
     needed = None if summarizes else [ID, ERROR, *{name for one in metrics for name in one.inputs}]
-    values = _column_values(evaluations.read_rows(cell, needed))
+    values = _column_values(evaluation_rows.read_rows(cell, needed))
     found: dict[str, float] = {}
     for one in metrics:
         found.update(_computed(one, values))
@@ -166,7 +166,7 @@ def _column_values(rows: Rows) -> dict[str, Any]:
     """Returns the values of the samples that were not skipped, in the set's order: numbers and arrays as
     tensors, all else as lists."""
     evaluated = rows.evaluated
-    names = evaluations.result_names({name: column.type for name, column in rows.columns.items()})
+    names = evaluation_rows.result_names({name: column.type for name, column in rows.columns.items()})
     return {name: _value(rows.columns[name].take(evaluated)) for name in names}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,11 @@ import torch
 import torchmetrics
 
 from roost.base.errors import ConfigError, ContractError
-from roost.evaluation import set_metrics
-from roost.evaluation.set_metrics import compute_set_values
-from roost.package.results import evaluations
+from roost.evaluation.summaries import set_metrics
+from roost.evaluation.summaries.set_metrics import compute_set_values
+from roost.package.results.evaluations import evaluation_rows
 from roost.project.contract import Runner
+from tests.evaluation.made_evaluation import write_cell_file
 
 COUNT = 1000
 DRAWS = np.random.default_rng(0)
@@ -25,15 +25,15 @@ LABELS, SCORES = DRAWS.integers(0, 3, COUNT), DRAWS.random((COUNT, 3)).astype(np
 @pytest.fixture(scope="module")
 def cell(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("cell")
-    (folder / "cell.json").write_text(json.dumps({"format": "parquet"}))
+    write_cell_file(folder)
     for number, first in enumerate(range(0, COUNT, 300)):
         here = slice(first, min(first + 300, COUNT))
         columns: dict[str, Any] = {
             "id": np.arange(COUNT)[here], "label": LABELS[here], "scores": SCORES[here],
             "text": [f"word{n % 5}" for n in range(COUNT)[here]], "errors": LABELS[here] % 2,
         }  # fmt: skip
-        evaluations.write_part(folder, [number], columns, session=1, rank=number % 2)
-    evaluations.merge(folder, range(COUNT))
+        evaluation_rows.write_part(folder, [number], columns, session=1, rank=number % 2)
+    evaluation_rows.merge(folder, range(COUNT))
     return folder
 
 
@@ -76,10 +76,10 @@ def test_summarize_hides_what_only_helps(cell: Path) -> None:
 
 
 def test_skipped_and_missing_values(tmp_path: Path) -> None:
-    (tmp_path / "cell.json").write_text(json.dumps({"format": "jsonl"}))
-    rows = [{"id": 0, "n": 3}, {"id": 1, "error": "boom"}, {"id": 2, "n": None}, {"id": 3, "n": 4}]
-    evaluations.write_part(tmp_path, [0], rows, session=1, rank=0)
-    evaluations.merge(tmp_path, range(4))
+    write_cell_file(tmp_path, form="jsonl")
+    rows = [{"id": 0, "n": 3}, {"id": 1, "skipped/error": "boom"}, {"id": 2, "n": None}, {"id": 3, "n": 4}]
+    evaluation_rows.write_part(tmp_path, [0], rows, session=1, rank=0)
+    evaluation_rows.merge(tmp_path, range(4))
     runner = Own()
     seen = {}
 
@@ -93,7 +93,7 @@ def test_skipped_and_missing_values(tmp_path: Path) -> None:
 
 
 def test_without_metrics_no_row_is_read(cell: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluations, "read_rows", None)
+    monkeypatch.setattr(evaluation_rows, "read_rows", None)
     assert compute_set_values(cell, Own(), "test", seed=0).values == {}
 
 

@@ -18,8 +18,9 @@ from pyarrow import parquet
 
 from roost.base import durable
 from roost.base.errors import ConfigError, ContractError, NotFound, RoostError
-from roost.package.results import evaluations, row_files
-from roost.package.results.row_columns import column_of, concatenate, encode_json, join
+from roost.package.results.evaluations import evaluation_folder, evaluation_rows, row_files
+from roost.package.results.evaluations.row_columns import column_of, concatenate, encode_json, join
+from tests.evaluation.made_evaluation import write_cell_file, write_cells
 
 FORMATS = ["parquet", "jsonl"]
 
@@ -27,7 +28,7 @@ FORMATS = ["parquet", "jsonl"]
 def cell(tmp_path: Path, form: str) -> Path:
     folder = tmp_path / form
     folder.mkdir(parents=True)
-    (folder / "cell.json").write_text(json.dumps({"format": form}))
+    write_cell_file(folder, form=form)
     return folder
 
 
@@ -40,7 +41,9 @@ def sample(index: int, id_: Any) -> dict[str, Any]:
         "correct": index % 2 == 0,
         "text": f"{'wörd' if index % 5 else 'word'} {index}\n<b>" + "\udcff" * (index == 3),
         "tokens": list(range(index % 5)),
-        "logits": np.arange(6, dtype=np.float32).reshape(2, 3) * index,
+        "scores": [math.nan, -math.inf, None, 0.5][: index % 5],
+        "spans": {"nonfinite": "nan" * (index % 2), "null": [{"start": math.inf}]},
+        "logits": np.array([[0, index, 2 * index], [3 * index, np.inf, np.nan]], np.float32),
         "group/speaker": "ab"[index % 2],
     }
     if index % 3 == 0:
@@ -57,18 +60,21 @@ def written(folder: Path, order: list[list[int]], ids: list[Any]) -> bytes:
             sample(i, ids[i]) for batch in batches for i in range(4 * batch, min(4 * batch + 4, len(ids)))
         ]
         own = {batch: {"loss": batch / 4} for batch in batches}
-        evaluations.write_part(folder, batches, rows, session=number, rank=number % 3, batch_values=own)
-    assert evaluations.finished_batches(folder) == {batch for batches in order for batch in batches}
-    evaluations.merge(folder, ids)
+        evaluation_rows.write_part(folder, batches, rows, session=number, rank=number % 3, batch_values=own)
+    assert evaluation_rows.finished_batches(folder) == {batch for batches in order for batch in batches}
+    evaluation_rows.merge(folder, ids)
     assert not (folder / "parts").exists()
-    path = evaluations.rows_path(folder)
+    path = evaluation_rows.rows_path(folder)
     assert path is not None
     return path.read_bytes() + (folder / "batches.jsonl").read_bytes()
 
 
 def same(left: Any, right: Any) -> bool:
     if isinstance(left, np.ndarray) or isinstance(right, np.ndarray):
-        return type(left) is type(right) and left.dtype == right.dtype and np.array_equal(left, right)
+        is_like = type(left) is type(right) and left.dtype == right.dtype
+        return is_like and np.array_equal(left, right, equal_nan=True)
+    if isinstance(left, list | dict):
+        return repr(left) == repr(right)  # NaN does not equal itself
     return left == right or (left != left and right != right)
 
 
@@ -86,28 +92,28 @@ def test_the_bytes_do_not_depend_on_the_parts(tmp_path: Path, form: str) -> None
 @pytest.mark.parametrize("form", FORMATS)
 def test_every_value_comes_back(tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(row_files, "_LINES_PER_CHUNK", 7)
-    monkeypatch.setattr(evaluations, "_MAX_GROUP_ROWS", 8)
-    monkeypatch.setattr(evaluations, "_MIN_GROUP_ROWS", 8)
+    monkeypatch.setattr(evaluation_rows, "_MAX_GROUP_ROWS", 8)
+    monkeypatch.setattr(evaluation_rows, "_MIN_GROUP_ROWS", 8)
     folder, ids = cell(tmp_path, form), list(range(100, 130))
     written(folder, [[5, 1, 3], [0, 2, 4, 6, 7]], ids)
     wanted = [sample(i, ids[i]) for i in range(30)]
     wanted[3]["text"] = wanted[3]["text"].replace("\udcff", "\\udcff")
-    rows = evaluations.read_rows(folder)
+    rows = evaluation_rows.read_rows(folder)
     assert rows.ids == ids
     assert rows.metrics == ["correct", "errors", "rare", "wer"]
     assert rows.groups == ["speaker"]
     assert rows.columns["logits"].values.shape == (30, 2, 3)
-    found = list(evaluations.iterate_rows(folder))
+    found = list(evaluation_rows.iterate_rows(folder))
     for place, row in enumerate(wanted):
         sound = row.pop("sound", None)
         assert found[place].pop("sound", None) == (sound and sound["file"])
         assert found[place].keys() == row.keys()
         assert all(same(found[place][name], row[name]) for name in row), place
         assert rows.row(place).keys() - {"sound"} == row.keys()
-    some = evaluations.rows_at(folder, [29, 3, 3])
+    some = evaluation_rows.rows_at(folder, [29, 3, 3])
     assert sorted(some) == [3, 29] and some[29]["errors"] == 29 and some[29]["rare"] is None
-    assert evaluations.read_rows(folder, ["id", "wer"]).columns.keys() == {"id", "wer"}
-    assert evaluations.read_batch_values(folder)[3] == {"batch": 3, "loss": 0.75}
+    assert evaluation_rows.read_rows(folder, ["id", "wer"]).columns.keys() == {"id", "wer"}
+    assert evaluation_rows.read_batch_values(folder)[3] == {"batch": 3, "loss": 0.75}
 
 
 @pytest.mark.parametrize("form", FORMATS)
@@ -115,25 +121,25 @@ def test_columns_and_rows_give_the_same_bytes(tmp_path: Path, form: str) -> None
     values = [0.5, math.nan, 2.0]
     one, two = cell(tmp_path / "a", form), cell(tmp_path / "b", form)
     rows = [{"id": i, "wer": value, "text": str(i)} for i, value in enumerate(values)]
-    evaluations.write_part(one, [0], rows, session=1, rank=0)
+    evaluation_rows.write_part(one, [0], rows, session=1, rank=0)
     columns = {"id": np.arange(3), "wer": np.array(values, np.float32), "text": ["0", "1", "2"]}
-    evaluations.write_part(two, [0], columns, session=1, rank=0)
+    evaluation_rows.write_part(two, [0], columns, session=1, rank=0)
     for folder in (one, two):
-        evaluations.merge(folder, range(3))
-    left, right = evaluations.rows_path(one), evaluations.rows_path(two)
+        evaluation_rows.merge(folder, range(3))
+    left, right = evaluation_rows.rows_path(one), evaluation_rows.rows_path(two)
     assert left is not None and right is not None and left.read_bytes() == right.read_bytes()
 
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_empty_batches_and_an_empty_set(tmp_path: Path, form: str) -> None:
     folder = cell(tmp_path, form)
-    evaluations.write_part(folder, [0], [], session=1, rank=0)
-    evaluations.write_part(folder, [1], [], session=1, rank=1)
-    assert evaluations.finished_batches(folder) == {0, 1}
-    evaluations.merge(folder, [])
-    evaluations.merge(folder, [])  # of a killed session: nothing is left to do
-    assert len(evaluations.read_rows(folder)) == 0
-    assert list(evaluations.iterate_rows(folder)) == []
+    evaluation_rows.write_part(folder, [0], [], session=1, rank=0)
+    evaluation_rows.write_part(folder, [1], [], session=1, rank=1)
+    assert evaluation_rows.finished_batches(folder) == {0, 1}
+    evaluation_rows.merge(folder, [])
+    evaluation_rows.merge(folder, [])  # of a killed session: nothing is left to do
+    assert len(evaluation_rows.read_rows(folder)) == 0
+    assert list(evaluation_rows.iterate_rows(folder)) == []
 
 
 @pytest.mark.parametrize("form", FORMATS)
@@ -141,10 +147,10 @@ def test_every_id_has_one_row(tmp_path: Path, form: str) -> None:
     def merged(ids: list[Any], given: list[Any]) -> RoostError:
         folder = cell(tmp_path / str(len(list(tmp_path.iterdir()))), form)
         for number, id_ in enumerate(given):
-            evaluations.write_part(folder, [number], [{"id": id_}], session=1, rank=0)
+            evaluation_rows.write_part(folder, [number], [{"id": id_}], session=1, rank=0)
         with pytest.raises(RoostError) as caught:
-            evaluations.merge(folder, ids)
-        assert (folder / "parts").is_dir() and evaluations.rows_path(folder) is None
+            evaluation_rows.merge(folder, ids)
+        assert (folder / "parts").is_dir() and evaluation_rows.rows_path(folder) is None
         return caught.value
 
     assert "have no row: 'c', 'd'" in str(merged(["a", "b", "c", "d"], ["b", "a"]))
@@ -155,18 +161,18 @@ def test_every_id_has_one_row(tmp_path: Path, form: str) -> None:
 
 def test_a_skipped_sample_has_a_row(tmp_path: Path) -> None:
     folder = cell(tmp_path, "parquet")
-    rows = [{"id": 0, "wer": 0.5}, {"id": 1, "error": "RuntimeError: out of memory"}]
-    evaluations.write_part(folder, [0], rows, session=1, rank=0)
-    evaluations.merge(folder, range(2))
-    found = evaluations.read_rows(folder)
-    assert evaluations.skipped(found) == [(1, "RuntimeError: out of memory")]
+    rows = [{"id": 0, "wer": 0.5}, {"id": 1, "skipped/error": "RuntimeError: out of memory"}]
+    evaluation_rows.write_part(folder, [0], rows, session=1, rank=0)
+    evaluation_rows.merge(folder, range(2))
+    found = evaluation_rows.read_rows(folder)
+    assert evaluation_rows.skipped(found) == [(1, "RuntimeError: out of memory")]
     assert found.metrics == ["wer"]
 
 
 def test_a_part_is_whole_or_absent(tmp_path: Path) -> None:
     """A full disk while a part is written leaves those before it, and no torn one."""
     folder = cell(tmp_path, "parquet")
-    evaluations.write_part(folder, [0], [{"id": 0}], session=1, rank=0)
+    evaluation_rows.write_part(folder, [0], [{"id": 0}], session=1, rank=0)
 
     def full(operation: str, path: str) -> None:
         if operation == "write":
@@ -175,31 +181,31 @@ def test_a_part_is_whole_or_absent(tmp_path: Path) -> None:
     durable.fault = full
     try:
         with pytest.raises(OSError, match="No space left"):
-            evaluations.write_part(folder, [1], [{"id": 1}], session=1, rank=0)
+            evaluation_rows.write_part(folder, [1], [{"id": 1}], session=1, rank=0)
     finally:
         durable.fault = None
-    assert evaluations.finished_batches(folder) == {0}
+    assert evaluation_rows.finished_batches(folder) == {0}
     (folder / "parts" / "00000001-0-1.parquet").write_bytes(b"PAR1torn")
     with pytest.raises(RoostError, match="cannot be read"):
-        evaluations.finished_batches(folder)
+        evaluation_rows.finished_batches(folder)
 
 
 def test_parquet_without_pyarrow_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = cell(tmp_path, "parquet")
-    evaluations.write_part(folder, [0], [{"id": 0}], session=1, rank=0)
+    evaluation_rows.write_part(folder, [0], [{"id": 0}], session=1, rank=0)
     assert row_files.installed_format() == "parquet"
     monkeypatch.setattr(row_files.importlib.util, "find_spec", lambda name: None)
     assert row_files.installed_format() == "jsonl"
-    for read in (evaluations.finished_batches, evaluations.row_format):
+    for read in (evaluation_rows.finished_batches, evaluation_rows.row_format):
         with pytest.raises(ConfigError, match="pyarrow is not installed"):
             read(folder)
 
 
 def test_a_cell_without_rows_or_format(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="no rows yet"):
-        evaluations.read_rows(cell(tmp_path, "jsonl"))
-    with pytest.raises(RoostError, match="names no format"):
-        evaluations.row_format(tmp_path)
+        evaluation_rows.read_rows(cell(tmp_path, "jsonl"))
+    with pytest.raises(RoostError, match="that of no cell"):
+        evaluation_rows.row_format(tmp_path)
 
 
 def test_large_arrays_and_objects_are_refused() -> None:
@@ -230,41 +236,44 @@ def test_a_column_does_not_depend_on_the_parts(values: list[Any], cut: int) -> N
 def test_the_readers_of_an_evaluation(tmp_path: Path) -> None:
     root = tmp_path / "evaluations" / "beam"
     root.mkdir(parents=True)
-    outside = [
-        {**dict.fromkeys(("variant", "checkpoint", "dataset"), "x"), "folder": at} for at in ("/", "../a")
-    ]
-    entry = {"folder": "default/best/test", "variant": "default", "checkpoint": "best", "dataset": "test"}
-    (root / "cells.json").write_text(
-        json.dumps({"cells": [{**entry, "state": "finished"}, {"folder": 3}, *outside]})
-    )
+    write_cells(root, [{"folder": "default/best/test", "state": "finished"}])
     (root / "request.json").write_text(json.dumps({"checkpoints": "best"}))
     (tmp_path / "evaluations" / "notes").mkdir()
-    (found,) = evaluations.read_all(tmp_path)
+    (found,) = evaluation_folder.read_all(tmp_path)
     assert found.name == "beam" and found.request == {"checkpoints": "best"}
     (one,) = found.cells()
     assert one.path == root / "default" / "best" / "test" and one.state == "finished" and one.summary is None
 
 
+@pytest.mark.parametrize("folder", ["/", "../a", "a/../../b"])
+def test_no_cell_is_outside_of_its_evaluation(tmp_path: Path, folder: str) -> None:
+    write_cells(tmp_path, [{"folder": folder}])
+    with pytest.raises(RoostError, match="outside of the evaluation"):
+        evaluation_folder.read_grid(tmp_path)
+    assert evaluation_folder.EvaluationFolder(tmp_path).cells() == []
+
+
 def test_a_line_that_is_no_row_is_damage(tmp_path: Path) -> None:
     folder = cell(tmp_path, "jsonl")
-    evaluations.write_part(folder, [0], [sample(0, "a")], session=1, rank=0)
+    evaluation_rows.write_part(folder, [0], [sample(0, "a")], session=1, rank=0)
     (part,) = (folder / "parts").iterdir()
     part.write_bytes(part.read_bytes() + b"[]\n")
     with pytest.raises(RoostError, match="no JSON object"):
-        evaluations.merge(folder, ["a"])
+        evaluation_rows.merge(folder, ["a"])
 
 
 def test_rows_are_written_and_read_without_pandas(tmp_path: Path) -> None:
     """Which pyarrow would import where it is installed: a second, and 80 MB of each evaluation."""
     program = (
         "import sys, numpy, pathlib\n"
-        "from roost.package.results import evaluations\n"
+        "from roost.package.results.evaluations import evaluation_rows\n"
         "cell = pathlib.Path(sys.argv[1])\n"
         "columns = {'id': [1, 2], 'a': numpy.zeros((2, 3)), 'b': [None, 0.5], 'c': [True, None]}\n"
         "columns['d'] = ['x', None]\n"
-        "evaluations.write_part(cell, [0], columns, session=1, rank=0)\n"
-        "evaluations.merge(cell, [1, 2])\n"
-        "assert evaluations.read_rows(cell).ids == [1, 2] and len(evaluations.rows_at(cell, [1])) == 1\n"
+        "evaluation_rows.write_part(cell, [0], columns, session=1, rank=0)\n"
+        "evaluation_rows.merge(cell, [1, 2])\n"
+        "assert evaluation_rows.read_rows(cell).ids == [1, 2]\n"
+        "assert len(evaluation_rows.rows_at(cell, [1])) == 1\n"
         "assert 'pyarrow' in sys.modules and 'pandas' not in sys.modules\n"
     )
     done = subprocess.run(
@@ -277,6 +286,24 @@ def test_other_programs_read_the_file(tmp_path: Path) -> None:
     folder = cell(tmp_path, "parquet")
     written(folder, [[0, 1, 2, 3, 4, 5, 6, 7]], list(range(30)))
     table = parquet.read_table(folder / "rows.parquet").to_pylist()
-    assert table[9]["logits"] == [9.0 * n for n in range(6)] and table[7]["logits"] is None
+    assert table[9]["logits"][:4] == [9.0 * n for n in range(4)] and table[7]["logits"] is None
     assert table[6]["sound"] == "files/6.sound.wav" and json.loads(table[9]["tokens"]) == [0, 1, 2, 3]
     assert table[10]["group/speaker"] == "a" and table[5]["correct"] is False and table[1]["rare"] is None
+
+
+def test_only_columns_that_repeat_their_values_have_a_dictionary(tmp_path: Path) -> None:
+    """Of ids, floats and arrays it is larger than the values, and most of the time of writing."""
+    write_cell_file(tmp_path)
+    values = {
+        "id": [f"utterance {number}" for number in range(300)],
+        "loss": np.arange(300.0),
+        "scores": np.arange(600.0).reshape(300, 2),
+        "predicted": np.arange(300) % 3,
+        "text": [f"digit {number % 3}" for number in range(300)],
+        "group/speaker": [f"speaker {number % 3}" for number in range(300)],
+    }
+    path = evaluation_rows.write_part(tmp_path, [0], values, session=1, rank=0)
+    group = parquet.ParquetFile(path).metadata.row_group(0)
+    columns = [group.column(number) for number in range(group.num_columns)]
+    named = {one.path_in_schema for one in columns if "RLE_DICTIONARY" in one.encodings}
+    assert named == {"predicted", "text", "group/speaker"}

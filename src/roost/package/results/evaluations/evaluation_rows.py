@@ -1,37 +1,26 @@
-"""Evaluations of a package, in ``<package>/evaluations/<name>/``, and the files of their cells.
+"""The rows of a cell of an evaluation: a row for each sample of its set.
 
-A cell is one combination of variant, checkpoint and set. Its rows are written in parts while it runs, each
-part with whole batches, and merged when all batches are there::
-
-    <cell>/
-        cell.json            identity, plan and format (``parquet`` or ``jsonl``), decided once
-        parts/<first batch>-<rank>-<session>.<format>    until they are merged
-        rows.<format>        all rows, by the position of their ids in the set; columns.json beside JSON lines
-        batches.jsonl        what the batches have of their own: {"batch": 0, "samples": 32, "loss": 0.5}
-        files/               files of samples
-        inputs.json          inputs of the worst and the best cases
-        summary.json
-
-A row is ``{"id": ..., "<metric>": number, "<output>": value, "group/<name>": label}``. A sample that was
-skipped has a row, too: ``{"id": ..., "error": text}``.
+They are written in parts while the cell runs, each part with whole batches, and merged when all batches are
+there (the files are listed in `roost.package.results.evaluations.evaluation_folder`). A row is
+``{"id": ..., "<metric>": number, "<output>": value, "group/<name>": label}``. A sample that was skipped has a
+row, too: ``{"id": ..., "skipped/error": text}``.
 """
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePath
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
 
 from roost.base import durable
 from roost.base.errors import NotFound, RoostError
-from roost.package import sessions
-from roost.package.results import row_files
-from roost.package.results.row_columns import (
+from roost.package.results.evaluations import evaluation_folder, row_files
+from roost.package.results.evaluations.evaluation_folder import BATCHES, Format
+from roost.package.results.evaluations.row_columns import (
     ERROR,
     GROUP,
     ID,
@@ -44,15 +33,9 @@ from roost.package.results.row_columns import (
     join,
     ordered_names,
 )
-from roost.package.results.row_files import TYPES_FILE, Format, PartMeta, RowFile
+from roost.package.results.evaluations.row_files import TYPES_FILE, PartMeta, RowFile
 
-NAME = "evaluations"
-CELL, CELLS, REQUEST, SUMMARY = "cell.json", "cells.json", "request.json", "summary.json"
-REPORT = "report.html"
-FOLLOWS_TRAINING = "follows_training"
-"""The key of request.json: the training of the package evaluates when it has finished."""
-PARTS, FILES, BATCHES, INPUTS = "parts", "files", "batches.jsonl", "inputs.json"
-_ROWS = "rows"
+_ROWS, _PARTS = "rows", "parts"
 _MAX_GROUP_NUMBERS = 2**22
 """Numbers of a row group of the merged rows, which bounds the memory that merging and reading take."""
 _MAX_GROUP_ROWS, _MIN_GROUP_ROWS = 65_536, 64
@@ -122,16 +105,14 @@ def row_format(cell: Path) -> Format:
     """Returns the format that cell.json names.
 
     Raises:
-        RoostError: There is no such file, or it names no format.
+        RoostError: There is no such file, or it cannot be read.
         ConfigError: It is Parquet, and pyarrow is not installed.
     """
-    found = (sessions.load_json(cell / CELL) or {}).get("format")
-    if found not in ("parquet", "jsonl"):
-        raise RoostError(
-            "the cell names no format of its rows", where=cell / CELL, received=found, fix="evaluate it anew"
-        )
-    row_files.require(found, cell)
-    return "parquet" if found == "parquet" else "jsonl"
+    found = evaluation_folder.read_cell(cell)
+    if found is None:
+        raise RoostError("the folder is that of no cell", where=cell, fix="evaluate again")
+    row_files.require(found.format, cell)
+    return found.format
 
 
 def write_part(
@@ -162,7 +143,7 @@ def write_part(
     lengths = {name: len(column) for name, column in columns.items()}
     assert len(set(lengths.values())) <= 1, f"columns of different lengths: {lengths}"
     assert batches, "a part without a batch"
-    folder = cell / PARTS
+    folder = cell / _PARTS
     durable.make_folder(folder, exist_ok=True)
     path = folder / f"{batches[0]:08d}-{rank}-{session}.{row_format(cell)}"
     types = {name: column.type for name, column in columns.items()}
@@ -177,7 +158,7 @@ def _columns(values: Columns) -> dict[str, RowColumn]:
 
 def _parts(cell: Path) -> list[RowFile]:
     """Opens the parts of a cell, by their first batch."""
-    folder = cell / PARTS
+    folder = cell / _PARTS
     if not folder.is_dir():
         return []
     return [RowFile(path) for path in sorted(folder.iterdir()) if not durable.is_staging(path.name)]
@@ -228,8 +209,8 @@ def merge(cell: Path, ordered_ids: Sequence[Any]) -> None:
         _write_batch_values(cell, parts)
         groups = _row_groups(parts, places, types, len(ordered_ids))
         row_files.write(path, meta, groups, has_header=False)
-    if (cell / PARTS).is_dir():
-        durable.remove_folder(cell / PARTS)
+    if (cell / _PARTS).is_dir():
+        durable.remove_folder(cell / _PARTS)
 
 
 def _places(cell: Path, parts: Sequence[RowFile], ordered_ids: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
@@ -390,106 +371,6 @@ def read_batch_values(cell: Path) -> list[dict[str, Any]]:
     except FileNotFoundError:
         return []
     return [msgspec.json.decode(line) for line in lines]
-
-
-def read_inputs(cell: Path) -> dict[str, dict[str, Any]]:
-    """Returns the inputs of the worst and the best cases, by the texts of their ids; a value is plain, or
-    ``{"file": path below the cell's folder}``."""
-    found = sessions.load_json(cell / INPUTS) or {}
-    return {id_: values for id_, values in found.items() if isinstance(values, dict)}
-
-
-class EvaluationCell(NamedTuple):
-    """A cell of an evaluation, as cells.json lists it."""
-
-    path: Path
-    variant: str
-    checkpoint: str
-    dataset: str
-    state: str
-    folder: str
-    """The path below the folder of the evaluation."""
-
-    @property
-    def label(self) -> str:
-        """The cell for people."""
-        return f"{self.variant} / {self.checkpoint} / {self.dataset}"
-
-    @property
-    def summary(self) -> dict[str, Any] | None:
-        """The content of summary.json; None before the cell is finished."""
-        return sessions.load_json(self.path / SUMMARY)
-
-
-class EvaluationFolder(NamedTuple):
-    """The folder of an evaluation."""
-
-    path: Path
-
-    @property
-    def name(self) -> str:
-        """Its name in the package."""
-        return self.path.name
-
-    @property
-    def request(self) -> dict[str, Any]:
-        """The content of request.json."""
-        return sessions.load_json(self.path / REQUEST) or {}
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether all cells are finished."""
-        found = self.cells()
-        return bool(found) and all(one.state == "finished" for one in found)
-
-    def cells(self) -> list[EvaluationCell]:
-        """Returns the cells in the order of the grid; none where cells.json is missing."""
-        try:
-            listed = msgspec.json.decode((self.path / CELLS).read_bytes())
-        except (OSError, msgspec.DecodeError):
-            return []
-        entries = listed["cells"] if isinstance(listed, dict) else listed
-        found = []
-        for one in entries:
-            with contextlib.suppress(KeyError, TypeError):
-                if not _is_below(one["folder"]):
-                    continue
-                found.append(
-                    EvaluationCell(
-                        self.path / one["folder"],
-                        str(one["variant"]),
-                        str(one["checkpoint"]),
-                        str(one["dataset"]),
-                        str(one.get("state", "unknown")),
-                        str(one["folder"]),
-                    )
-                )
-        return found
-
-
-def _is_below(folder: str) -> bool:
-    """Whether a path of cells.json, which another program may have written, stays in the evaluation."""
-    path = PurePath(folder)
-    return not path.is_absolute() and ".." not in path.parts
-
-
-def unfinished_followers(package: Path) -> list[Path]:
-    """Returns the folders of the evaluations that the training of a package has to carry out at its end."""
-    root = package / NAME
-    found = []
-    for folder in sorted(root.iterdir()) if root.is_dir() else ():
-        one = EvaluationFolder(folder)
-        if one.request.get(FOLLOWS_TRAINING) is True and not one.is_finished:
-            found.append(folder)
-    return found
-
-
-def read_all(package: Path) -> list[EvaluationFolder]:
-    """Returns the evaluations of a package, by name."""
-    root = package / NAME
-    if not root.is_dir():
-        return []
-    return [EvaluationFolder(path) for path in sorted(root.iterdir()) if (path / CELLS).is_file()]
 
 
 def skipped(rows: Rows) -> list[tuple[Any, str]]:

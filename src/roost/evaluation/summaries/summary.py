@@ -18,10 +18,11 @@ from roost.base import durable
 from roost.base.errors import ConfigError
 from roost.base.text import metric_direction
 from roost.base.text.suggestions import did_you_mean
-from roost.evaluation import bootstrap
-from roost.package.results import evaluations
-from roost.package.results.evaluations import SUMMARY, Rows
-from roost.package.results.row_columns import ERROR, GROUP, ID, NO_LABEL, RowColumn
+from roost.evaluation.summaries import bootstrap
+from roost.package.results.evaluations import evaluation_rows
+from roost.package.results.evaluations.evaluation_folder import SUMMARY
+from roost.package.results.evaluations.evaluation_rows import Rows
+from roost.package.results.evaluations.row_columns import ERROR, GROUP, ID, NO_LABEL, RowColumn
 
 FORMAT = 1
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
@@ -42,6 +43,8 @@ class Case(NamedTuple):
     worst: Direction
     """Where the worst values are: ``max`` for an error rate."""
     number: int
+    setting: str = "worst_cases"
+    """Where the request comes from, for messages."""
 
     @property
     def best(self) -> Direction:
@@ -75,11 +78,11 @@ def parse_cases(given: object, *, setting: str = "worst_cases") -> list[Case]:
                 received=one,
                 fix='give [("wer", "max", 10)]: the ten samples with the largest values are the worst',
             )
-        made.append(Case(*entry))
+        made.append(Case(*entry)._replace(setting=setting))
     return made
 
 
-def check_cases(cases: Sequence[Case], known: Collection[str], *, setting: str = "worst_cases") -> None:
+def check_cases(cases: Sequence[Case], known: Collection[str]) -> None:
     """Checks that there are the metrics of some cases.
 
     Raises:
@@ -93,7 +96,7 @@ def check_cases(cases: Sequence[Case], known: Collection[str], *, setting: str =
             )
             raise ConfigError(
                 f"there is no such metric of a sample; {listed}",
-                setting=setting,
+                setting=case.setting,
                 received=case.metric,
                 fix=f"{did_you_mean(case.metric, names)}name one of them, or return it from test()",
             )
@@ -116,7 +119,7 @@ def summarize(
         cases: Of which metrics the worst and the best samples are listed; None: ten of each metric of which
             it is known which values are better.
         set_values: Values of the whole set.
-        batch_values: Values of batches, as `evaluations.read_batch_values` returns them.
+        batch_values: Values of batches, as `evaluation_rows.read_batch_values` returns them.
         directions: Whether smaller or larger values of a metric are better, as far as it is known beside what
             ``cases`` and names of metrics say.
 
@@ -128,7 +131,7 @@ def summarize(
     hidden = set(set_values.hidden)
     better = _better(rows, cases or (), directions or {}, [*set_values.values, *_batch_names(batch_values)])
     names = [name for name in rows.metrics if name not in hidden]
-    errors = evaluations.skipped(rows)
+    errors = evaluation_rows.skipped(rows)
     evaluated = len(rows) - len(errors)
     metrics: dict[str, Any] = {}
     for name in names:
@@ -156,9 +159,9 @@ def summarize(
 
 
 def needed_columns(cell: Path) -> list[str]:
-    """Returns the names of the columns that `summarize` uses. Raises as `evaluations.read_rows`."""
-    types = evaluations.column_types(cell)
-    metrics = evaluations.metric_names(types)
+    """Returns the names of the columns that `summarize` uses. Raises as `evaluation_rows.read_rows`."""
+    types = evaluation_rows.column_types(cell)
+    metrics = evaluation_rows.metric_names(types)
     return [name for name in types if name in (ID, ERROR, *metrics) or name.startswith(GROUP)]
 
 

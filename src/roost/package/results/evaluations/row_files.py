@@ -1,8 +1,9 @@
 """Files of an evaluation's rows: Parquet where pyarrow is installed, else JSON lines; one reader for both.
 
-Both keep the types of the columns (`roost.package.results.row_columns`): Parquet in the metadata of its
-schema, a part of JSON lines in its first line, and the merged JSON lines in columns.json, so that rows.jsonl
-has rows and nothing else. In JSON lines a number that is not finite is null and named in ``nonfinite``.
+Both keep the types of the columns (`roost.package.results.evaluations.row_columns`): Parquet in the metadata
+of its schema, a part of JSON lines in its first line, and the merged JSON lines in columns.json, so that
+rows.jsonl has rows and nothing else. In JSON lines a number that is not finite is null and named in
+``nonfinite``; for one inside a list or a mapping see `encode_json`.
 """
 
 from __future__ import annotations
@@ -12,22 +13,32 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 
 from roost.base import durable
 from roost.base.errors import ConfigError, RoostError
-from roost.package.results import arrow_buffers
-from roost.package.results.row_columns import ColumnType, RowColumn, encode_json, ordered_names
+from roost.package.results.evaluations import arrow_buffers
+from roost.package.results.evaluations.evaluation_folder import Format
+from roost.package.results.evaluations.row_columns import (
+    ID,
+    NONFINITE,
+    ColumnType,
+    RowColumn,
+    decode_json,
+    encode_json,
+    ordered_names,
+)
 
-Format = Literal["parquet", "jsonl"]
 TYPES_FILE = "columns.json"
 _METADATA = b"roost"
-NONFINITE = "nonfinite"
 _LINES_PER_CHUNK = 16_384
 _LINES_PER_WRITE = 4096
+_REPEATING = ("int", "text", "json")
+"""Kinds with often few different values, of which Parquet stores a dictionary. Of ids, floats and arrays it
+would be larger than the values, and takes five times as long."""
 _UNREADABLE = "remove the file if its disk is sound: its batches are evaluated again"
 
 
@@ -175,12 +186,11 @@ class RowFile:
                 }
 
     def _line_chunks(self, types: Mapping[str, ColumnType]) -> Iterator[dict[str, RowColumn]]:
-        decode = msgspec.json.Decoder().decode
         with self.path.open("rb") as file:
             if self._has_header:
                 file.readline()
             while lines := list(itertools.islice(file, _LINES_PER_CHUNK)):
-                rows = _objects(decode(line) for line in lines)
+                rows = _objects(map(decode_json, lines))
                 yield {name: _from_lines(rows, name, type_) for name, type_ in types.items()}
 
     def rows_at(self, positions: Sequence[int]) -> dict[int, dict[str, Any]]:
@@ -224,7 +234,7 @@ class RowFile:
             if self._has_header:
                 file.readline()
             lines = {place: line for place, line in enumerate(file) if place in wanted}
-        rows = _objects(msgspec.json.decode(line) for line in lines.values())
+        rows = _objects(map(decode_json, lines.values()))
         yield list(lines), {name: _from_lines(rows, name, type_) for name, type_ in self.meta.types.items()}
 
 
@@ -327,7 +337,8 @@ def _write_parquet(file: durable.NewFile, meta: PartMeta, chunks: Iterable[Mappi
     names = ordered_names(meta.types)
     fields = [pa.field(name, arrow_buffers.arrow_type(meta.types[name])) for name in names]
     schema = pa.schema(fields, metadata={_METADATA: meta.encode()})
-    with pq.ParquetWriter(_Sink(file), schema) as writer:
+    repeating = [name for name in names if name != ID and meta.types[name].kind in _REPEATING]
+    with pq.ParquetWriter(_Sink(file), schema, use_dictionary=repeating) as writer:
         for chunk in chunks:
             arrays = [arrow_buffers.to_arrow(chunk[name]) for name in names]
             table = pa.Table.from_arrays(arrays, schema=schema)

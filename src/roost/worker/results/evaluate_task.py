@@ -15,24 +15,16 @@ import torch
 from roost.base.errors import Refused
 from roost.config.step_modes import STEP_MODES
 from roost.evaluation import cell as cells
-from roost.evaluation import (
-    cell_copies,
-    cell_end,
-    evaluated_set,
-    grid,
-    grid_cells,
-    summary,
-    variant_arguments,
-)
-from roost.evaluation.cell import CellFile
+from roost.evaluation import cell_copies, cell_end, evaluated_set, grid, variant_arguments
 from roost.evaluation.cell_run import CellLoop, Share
 from roost.evaluation.evaluated_set import EvaluatedSet
-from roost.evaluation.grid import Grid, GridCell, GridCheckpoint
 from roost.evaluation.sample_values import SampleValues, is_metric
+from roost.evaluation.summaries import summary
 from roost.package import sessions
 from roost.package.checkpoints.weight_selectors import WeightSelector
 from roost.package.package import PackageFolder, with_overrides
-from roost.package.results import evaluations, row_files
+from roost.package.results.evaluations import evaluation_folder, row_files
+from roost.package.results.evaluations.evaluation_folder import CellFile, Grid, GridCell, GridCheckpoint
 from roost.package.session_folder import SessionFolder
 from roost.package.setting_locations import setting_locations
 from roost.project import native_project
@@ -80,7 +72,7 @@ def evaluate(package: PackageFolder, folder: Path, session: int) -> str:
         _device(package, folder, session), local_rank=this_rank.local_rank if this_rank is not None else None
     )
     share = Share(rank=rank, world_size=world, session=session)
-    _run(package, folder, device, share, applies_settings=True)
+    _run(package, folder, device, share, follows_training=False)
     return "finished"
 
 
@@ -103,18 +95,20 @@ def evaluate_after_training(
     lock_fd = SessionFolder(folder, package.path).lock() if rank == 0 else None
     try:
         share = Share(rank=rank, world_size=world_size, session=0)
-        _run(package, folder, device, share, applies_settings=False)
+        _run(package, folder, device, share, follows_training=True)
     finally:
         if lock_fd is not None:
             os.close(lock_fd)
 
 
-def _run(package: PackageFolder, folder: Path, device: str, share: Share, *, applies_settings: bool) -> None:
-    request = sessions.load_json(folder / evaluations.REQUEST) or {}
+def _run(package: PackageFolder, folder: Path, device: str, share: Share, *, follows_training: bool) -> None:
+    request = sessions.load_json(folder / evaluation_folder.REQUEST) or {}
     evaluated = _EvaluatedPackage(package.path, request["overrides"])
-    if applies_settings:
-        _, settings = native_project.resolve_settings(evaluated, request["project"])
+    _, settings = native_project.resolve_settings(evaluated, request["project"])
+    if not follows_training:
         torch_settings.apply(settings, device=device, first=initial_environment(package))
+    made = native_project.runner_class(settings, package.path, setting_locations(evaluated))
+    variant_arguments.require_arguments(made, request["variants"])  # before the data, which may take minutes
     loaded = load_experiment(
         evaluated,
         untrained=True,
@@ -122,7 +116,10 @@ def _run(package: PackageFolder, folder: Path, device: str, share: Share, *, app
         project=request["project"],
         preparing=cells.locked_folder(folder),
     )
-    _Evaluation(package=evaluated, folder=folder, request=request, loaded=loaded, share=share).run()
+    training = package.progress if follows_training else None
+    _Evaluation(
+        package=evaluated, folder=folder, request=request, loaded=loaded, share=share, training=training
+    ).run()
 
 
 def _device(package: PackageFolder, folder: Path, session: int) -> str:
@@ -139,6 +136,7 @@ class _Evaluation:
         request: The content of its request.json.
         loaded: The Runner and the data.
         share: The rank's share of each cell.
+        training: As in `GridProgress`.
     """
 
     def __init__(
@@ -149,11 +147,15 @@ class _Evaluation:
         request: Mapping[str, Any],
         loaded: LoadedExperiment,
         share: Share,
+        training: Path | None,
     ) -> None:
-        self._package, self._folder, self._request = package, folder, request
+        self._package, self._folder, self._request, self._training = package, folder, request, training
         self._runner, self._settings, self._share = loaded.runner, loaded.settings, share
         self._precision = self._settings.evaluation_precision or self._settings.precision
         precision.require_supported(self._precision, self._runner.device, setting="evaluation_precision")
+        self._num_finished = 0
+        self._open: list[str] = []
+        """Cells whose last batches other ranks compute."""
         assert loaded.data is not None
         where = setting_locations(package)
         self._sets: dict[str, EvaluatedSet] = {
@@ -168,16 +170,19 @@ class _Evaluation:
 
     def run(self) -> None:
         """Computes this rank's share of all cells, and completes the cells whose last batch it computes."""
-        variant_arguments.require_arguments(type(self._runner), self._request["variants"])
+        if self._share.rank == 0:
+            evaluation_folder.EvaluationFolder(self._folder).require_whole()
         found = grid.open_grid(self._folder, self._make_grid)
         self._require_unchanged(found)
         self._check_stack(found)
         torch.set_num_threads(found.threads)
-        progress = GridProgress(self._folder, found, self._share)
+        self._num_finished = sum(one.state == "finished" for one in found.cells)
+        progress = GridProgress(self._folder, found, self._share, self._training)
+        twins = found.twins()
         for weights, waiting in found.by_checkpoint():
             self._load_weights(weights)
             for one in waiting:
-                self._run_cell(found, one, progress)
+                self._run_cell(found, one, twins.get(one.folder, []), progress)
         cell_end.finish_evaluation(self._folder)
         progress.end()
 
@@ -220,7 +225,7 @@ class _Evaluation:
         checkpoints = {one.folder: grid_weights.find_weights(self._package, one) for one in selectors}
         variants: dict[str, dict[str, Any]] = self._request["variants"]
         code, data = self._digests
-        made = grid_cells.make_cells(
+        made = grid.make_cells(
             checkpoints, variants, self._sets, template=self._request["template"], code=code, data=data
         )
         made = cell_copies.copy_known(self._package.path, self._folder, made, variants)
@@ -244,14 +249,16 @@ class _Evaluation:
 
     # ---- cells ------------------------------------------------------------------------------------------
 
-    def _run_cell(self, found: Grid, one: GridCell, progress: GridProgress) -> None:
+    def _run_cell(
+        self, found: Grid, one: GridCell, twins: Sequence[GridCell], progress: GridProgress
+    ) -> None:
         folder, evaluated = self._folder / one.folder, self._sets[one.dataset]
         arguments = found.variants[one.variant]
         with cells.locked_folder(self._folder):
             cells.prepare_cell(folder, self._cell_file(found, one, evaluated))
-        if not (folder / evaluations.SUMMARY).is_file():
+        if not evaluation_folder.is_finished_cell(folder):
             finished = cells.finished_batches(folder, len(evaluated.sizes))
-            progress.begin(one, finished, evaluated)
+            progress.begin(finished, evaluated)
             CellLoop(
                 cell=folder,
                 evaluated=evaluated,
@@ -265,31 +272,26 @@ class _Evaluation:
                 advance=progress.advance,
                 check=self._check_values,
             ).run()
-        if cell_end.finish_cell(folder, evaluated, self._runner):
-            self._note_finished(found, one)
+        is_last = cell_end.finish_cell(folder, evaluated, self._runner)
+        if evaluation_folder.is_finished_cell(folder):
+            cell_copies.copy_to_twins(self._folder, one, twins, found.variants)
+        self._count_finished([one, *twins])
+        if is_last:
+            done = f"{self._num_finished} of {len(found.cells)} cells"
+            print(f"{one.folder}: {one.samples:,} samples; {done}", flush=True)
+
+    def _count_finished(self, computed: Sequence[GridCell]) -> None:
+        """Counts the cells that are finished by now, of those that this rank has computed its share of."""
+        passed = [*self._open, *(one.folder for one in computed if one.state != "finished")]
+        self._open = [one for one in passed if not evaluation_folder.is_finished_cell(self._folder / one)]
+        self._num_finished += len(passed) - len(self._open)
 
     def _check_values(self, values: SampleValues) -> None:
-        """Checks that the metrics of `Runner.worst_cases` are among the numbers of the samples."""
+        """Checks that the metrics of the worst cases are among the numbers of the samples."""
         summary.check_cases(
             cell_end.worst_cases(self._runner) or (),
             [name for name, column in values.columns.items() if is_metric(column)],
-            setting="Runner.worst_cases",
         )
-
-    def _note_finished(self, found: Grid, one: GridCell) -> None:
-        """Marks a cell as finished in the grid, with the later ones that are copied from it. The rank that
-        comes first prints it."""
-        skipped = len(evaluations.skipped(evaluations.read_rows(self._folder / one.folder, ["id", "error"])))
-        finished = [one, *cell_copies.copy_to_twins(self._folder, found, one)]
-        before = grid.read_grid(self._folder)
-        is_new = before is not None and any(
-            cell.folder == one.folder and cell.state != "finished" for cell in before.cells
-        )
-        changes = {cell.folder: {"state": "finished", "skipped": skipped} for cell in finished}
-        after = grid.change_cells(self._folder, changes)
-        if is_new:
-            done = sum(cell.state == "finished" for cell in after.cells)
-            print(f"{one.folder}: {one.samples:,} samples; {done} of {len(after.cells)} cells", flush=True)
 
     def _cell_file(self, found: Grid, one: GridCell, evaluated: EvaluatedSet) -> CellFile:
         return CellFile(

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from roost.base.errors import ConfigError
-from roost.evaluation import bootstrap, summary
-from roost.evaluation.summary import Case, SetValues, parse_cases
-from roost.package.results.evaluations import Rows
-from roost.package.results.row_columns import column_of
+from roost.evaluation.summaries import bootstrap, summary
+from roost.evaluation.summaries.summary import Case, SetValues, parse_cases
+from roost.package.results.evaluations.evaluation_rows import Rows
+from roost.package.results.evaluations.row_columns import column_of
 
 DRAWS = np.random.default_rng(0)
 
@@ -132,7 +132,11 @@ def test_values_of_sets_and_batches() -> None:
 
 def test_skipped_samples_are_named() -> None:
     rows = Rows(
-        {"id": column_of(["a", "b"]), "wer": column_of([0.5, None]), "error": column_of([None, "boom"])}
+        {
+            "id": column_of(["a", "b"]),
+            "wer": column_of([0.5, None]),
+            "skipped/error": column_of([None, "boom"]),
+        }
     )
     found = summary.summarize(rows, identity="x")
     assert (found["samples"], found["evaluated"], found["num_skipped"]) == (2, 1, 1)
@@ -167,3 +171,4 @@ def test_malformed_cases_are_refused(given: object) -> None:
     with pytest.raises(ConfigError):
         parse_cases(given)
     assert parse_cases([["wer", "max", 3]]) == [Case("wer", "max", 3)]
+    assert parse_cases([["wer", "max", 3]], setting="a.b")[0].setting == "a.b"

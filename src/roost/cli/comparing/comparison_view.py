@@ -6,9 +6,8 @@ A few runs are columns A, B, …; many are lines of one table.
 from __future__ import annotations
 
 import re
-import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from string import ascii_uppercase
 from typing import Any
@@ -17,8 +16,9 @@ import click
 import msgspec
 
 from roost.base.text.word_list import join_names
+from roost.cli.comparing import comparison_sections
+from roost.cli.comparing.comparison_sections import Section, to_markdown
 from roost.display import table, terminal
-from roost.display.table import Narrowing, TableColumn
 from roost.operations.comparing.comparison import (
     CodeComparison,
     EnvironmentDifference,
@@ -40,20 +40,7 @@ _MAX_LINES = 20
 _MANY_CELL = 24
 _MANY_METRICS = 8
 _DIGITS = (6, 9, 12, 17)
-_MARKDOWN = re.compile(r"([\\`*_<>|\[\]#~])")
 _DIFF_COLOURS = {"+": "green", "-": "red", "@": "cyan"}
-
-
-@dataclass
-class _Section:
-    """A part of the text: lines, and perhaps a table below them."""
-
-    title: str
-    lines: list[str] = field(default_factory=list)
-    header: Sequence[str] = ()
-    rows: list[list[str]] = field(default_factory=list)
-    dropped: Sequence[Sequence[str]] = ()
-    """Groups of columns that a narrow terminal does not show, the first one first."""
 
 
 def format_text(
@@ -67,67 +54,20 @@ def format_text(
         is_all: Whether to list all metrics.
     """
     view = _View(compared, width=width, is_all=is_all, mark=lambda text: f"{text}*")
-    for number, section in enumerate(view.sections()):
-        if number:
-            yield ""
-        if section.title:
-            yield click.style(section.title, bold=True)
-        indent = "  " if section.title else ""
-        free = width and width - len(indent)
-        prose = [piece for line in section.lines for piece in _wrap(terminal.escape_name(line), free)]
-        for line in [*prose, *_text_table(section, free)]:
-            yield indent + (line if free is None else terminal.truncate(line, free))
+    yield from comparison_sections.format_text(view.sections(), width)
     yield from _text_diffs(view)
 
 
 def format_markdown(compared: PackageComparison, *, is_all: bool = False) -> Iterator[str]:
     """Yields the lines of a comparison in Markdown, as GitHub reads it; the best values are bold."""
-    view = _View(compared, width=None, is_all=is_all, mark=lambda text: f"**{text}**", escape=_to_markdown)
-    for number, section in enumerate(view.sections()):
-        if number:
-            yield ""
-        if section.title:
-            yield from (f"### {section.title.capitalize()}", "")
-        yield from (f"- {_to_markdown(line.strip())}" for line in section.lines)
-        if section.rows:
-            if section.lines:
-                yield ""
-            shown = [at for at in range(len(section.header)) if any(row[at] for row in section.rows)]
-            yield _markdown_row(_to_markdown(section.header[at]) for at in shown)
-            yield _markdown_row("---" for _ in shown)
-            yield from (_markdown_row(row[at] for at in shown) for row in section.rows)
+    view = _View(compared, width=None, is_all=is_all, mark=lambda text: f"**{text}**", escape=to_markdown)
+    titled = (replace(one, title=one.title.capitalize()) for one in view.sections())
+    yield from comparison_sections.format_markdown(titled)
     for one in view.diffs:
         lines = [terminal.escape_text(line) for line in view.diff_lines(one)]
         longest = max((len(found) for line in lines for found in re.findall("`+", line)), default=0)
         fence = "`" * max(3, longest + 1)
         yield from ("", f"{fence}diff", *lines, fence)
-
-
-def _to_markdown(text: str) -> str:
-    return _MARKDOWN.sub(r"\\\1", terminal.escape_text(text.replace("\n", " ").replace("\t", " ")))
-
-
-def _markdown_row(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def _wrap(line: str, width: int | None) -> list[str]:
-    indent = line[: len(line) - len(line.lstrip())] + "  "
-    return [line] if width is None else textwrap.wrap(line, width, subsequent_indent=indent)
-
-
-def _text_table(section: _Section, width: int | None) -> Iterator[str]:
-    if not section.rows:
-        return
-    columns = [TableColumn(*one) for one in zip(section.header, zip(*section.rows, strict=True), strict=True)]
-    filled = [one.name for one in columns if any(one.cells)]
-    groups = [[name for name in group if name in filled] for group in section.dropped]
-    shown = table.fit_columns(columns, width, [Narrowing(0, groups)])
-    yield from table.format_columns(shown)
-    hidden = [name for name in filled if name not in {one.name for one in shown}]
-    if hidden and section.title:
-        text = f"too narrow for: {join_names(hidden, _MAX_VALUES)}; see --markdown"
-        yield from _wrap(terminal.escape_text(text), width)
 
 
 def _text_diffs(view: _View) -> Iterator[str]:
@@ -171,7 +111,7 @@ class _View:
             names if len(set(names)) == self._count else shown
         )  # fmt: skip
 
-    def sections(self) -> Iterator[_Section]:
+    def sections(self) -> Iterator[Section]:
         """Yields the parts in their order; those that have nothing to say are left out."""
         found = [self._runs() if self._has_columns else self._table(), self._relation()]
         if self._has_columns:
@@ -181,7 +121,7 @@ class _View:
 
     # --- the runs
 
-    def _runs(self) -> _Section:
+    def _runs(self) -> Section:
         header = ["", "RUN", "STATE", "STEP", "TIME", "STARTED", "SESSIONS", "ABOUT"]
         rows = []
         for at, one in enumerate(self._compared.runs):
@@ -195,9 +135,9 @@ class _View:
             cells = [self._names[at], path, row.state, step, time, started]
             rows.append([*cells, str(row.sessions or ""), _shorten(about, _MAX_ABOUT)])
         dropped = (["ABOUT"], ["SESSIONS"], ["STARTED"], ["TIME"])
-        return _Section("", header=header, rows=self._cells(rows), dropped=dropped)
+        return Section("", header=header, rows=self._cells(rows), dropped=dropped)
 
-    def _table(self) -> _Section:
+    def _table(self) -> Section:
         """Returns one line for each run, with what varies, and the newest values of the main metrics."""
         compared, width = self._compared, self._width
         metrics = compared.metrics if self._is_all or width is None else compared.metrics[:_MANY_METRICS]
@@ -233,9 +173,9 @@ class _View:
         hidden = len(compared.metrics) - len(metrics) + compared.num_metrics_left_out
         title = f"{self._count} runs" + (f", all {states[0]}" if len(set(states)) == 1 else "")
         lines = [f"not shown: {hidden} metrics, see --all and --json"] if hidden else []
-        return _Section(title, lines, list(columns), rows, dropped)
+        return Section(title, lines, list(columns), rows, dropped)
 
-    def _relation(self) -> _Section:
+    def _relation(self) -> Section:
         found = self._compared.relation
         lines = []
         for one in found.forks:
@@ -257,17 +197,17 @@ class _View:
             for at, run in enumerate(self._compared.runs)
             for what in run.unreadable
         ]
-        return _Section("", lines + _first_lines(unread))
+        return Section("", lines + _first_lines(unread))
 
     # --- settings and metrics, a column for each run
 
-    def _settings(self) -> _Section:
+    def _settings(self) -> Section:
         compared = self._compared
         if not compared.settings:
             equal = (
                 f"all {compared.num_equal_settings} settings are equal" if compared.num_equal_settings else ""
             )
-            return _Section("settings", [equal] if equal else [])
+            return Section("settings", [equal] if equal else [])
         origins = [f"SET IN {name}" for name in self._names]
         most = self._cell_width(max(len(one.name) for one in compared.settings))
         rows = []
@@ -277,10 +217,10 @@ class _View:
             # Where all have set it in the same place, that explains no difference.
             places = [origin or "default" for origin in one.origins] if len(set(one.origins)) > 1 else []
             rows.append([one.name, *cells, *(places or [""] * self._count)])
-        return _Section("settings", header=["SETTING", *self._names, *origins], rows=self._cells(rows),
+        return Section("settings", header=["SETTING", *self._names, *origins], rows=self._cells(rows),
                         dropped=[origins])  # fmt: skip
 
-    def _metrics(self) -> _Section:
+    def _metrics(self) -> Section:
         compared = self._compared
         metrics = compared.metrics if self._is_all else compared.metrics[:_MAX_METRICS]
         shows_at = any(
@@ -301,7 +241,7 @@ class _View:
         hidden = len(compared.metrics) - len(metrics) + compared.num_metrics_left_out
         lines = [f"not shown: {hidden} metrics; see --all, -m NAME and --json"] if hidden else []
         dropped = (["%"], best, ["B - A"], at)
-        return _Section("metrics", lines, ["METRIC", *last, *change, *best, *at], rows, dropped)
+        return Section("metrics", lines, ["METRIC", *last, *change, *best, *at], rows, dropped)
 
     def _marked(self, values: Sequence[float | None], mode: str | None) -> list[str]:
         """Returns the numbers as texts, the best one marked if there is another one."""
@@ -324,15 +264,15 @@ class _View:
 
     # --- where the curves part, code, environment
 
-    def _curves(self) -> _Section:
+    def _curves(self) -> Section:
         found = self._compared.curves
         if found is None or not self._compared.metrics:
-            return _Section("curves")
+            return Section("curves")
         if not found.compared:
-            return _Section("curves", ["nothing to compare: no value of both runs is of the same steps"])
+            return Section("curves", ["nothing to compare: no value of both runs is of the same steps"])
         if found.step is None:
             values = f"all {found.compared:,} values that both have"
-            return _Section("curves", [f"equal bit for bit: {values}, up to step {found.equal_until}"])
+            return Section("curves", [f"equal bit for bit: {values}, up to step {found.equal_until}"])
         if found.equal_until is None:
             lines = [f"different from the first values on that both have, at step {found.step}:"]
         else:
@@ -348,28 +288,28 @@ class _View:
             overrides = f", with {given}" if given else ""
             name = self._names[start.run]
             lines.append(f"session {start.session} of {name} began at step {start.step}{host}{overrides}")
-        return _Section("curves", lines)
+        return Section("curves", lines)
 
-    def _code(self) -> _Section:
+    def _code(self) -> Section:
         found = self._compared.code
         unknown = [f"unknown: {self._join(found.unknown)}"] if found.unknown else []
         if len(found.versions) < 2:
             same = [f"the same: {one.files} files" for one in found.versions if len(one.runs) > 1]
-            return _Section("code", same + (unknown if same else []))
+            return Section("code", same + (unknown if same else []))
         if len(found.versions) == 2 and self._has_columns:
             rows = [
                 [one.path, self._file_kind(one), _line_counts(one), one.note or ""] for one in found.files
             ]
             sides = [self._join(one.runs) for one in found.versions]
             versions = [f"{sides[0]} have one version, {sides[1]} the other"] if self._count > 2 else []
-            return _Section(
+            return Section(
                 "code", versions + unknown, ["FILE", "CHANGE", "LINES", "NOTE"], self._cells(rows), [["NOTE"]]
             )
         lines = []
         for number, one in enumerate(found.versions):
             differs = f"; differs from the first in {join_names(one.changed, _MAX_VALUES)}" if number else ""
             lines.append(f"{one.digest}: {self._join(one.runs)}{differs}")
-        return _Section("code", lines + unknown)
+        return Section("code", lines + unknown)
 
     def _file_kind(self, one: FileChange) -> str:
         if one.kind == "changed":
@@ -383,17 +323,17 @@ class _View:
         runs = "1 run" if len(positions) == 1 else f"{len(positions)} runs"
         return names if self._has_columns else f"{runs}: {names}"
 
-    def _environment(self) -> _Section:
+    def _environment(self) -> Section:
         found = self._compared.environment
         if not self._has_columns:
-            return _Section(
+            return Section(
                 "environment", [self._grouped(one.name, _environment_values(one)) for one in found]
             )
         most = self._cell_width(max((len(one.name) for one in found), default=0))
         rows = [
             [one.name, *(_shorten(value or "", most) for value in _environment_values(one))] for one in found
         ]
-        return _Section("environment", header=["NAME", *self._names], rows=self._cells(rows))
+        return Section("environment", header=["NAME", *self._names], rows=self._cells(rows))
 
     def _grouped(self, name: str, values: Sequence[str | None]) -> str:
         """Returns ``torch: 2.13.0 (38 runs), 2.12.1 (a, b)``."""
@@ -408,14 +348,14 @@ class _View:
         ]
         return f"{name}: {join_names(texts, _MAX_VALUES)}"
 
-    def _exactness(self) -> _Section:
+    def _exactness(self) -> Section:
         runs = self._compared.runs
         lines = self._data_order() + [
             f"{self._names[at]} is inexact: {join_names(one.inexact, _MAX_VALUES)}"
             for at, one in enumerate(runs)
             if one.inexact
         ]
-        return _Section("exactness", _first_lines(lines))
+        return Section("exactness", _first_lines(lines))
 
     def _data_order(self) -> list[str]:
         """Returns a line about the order of the training samples; none if it is known for less than two

@@ -9,8 +9,8 @@ from typing import Any
 import click
 import pytest
 
-from roost.cli import comparison_view
-from roost.cli.comparison_view import format_markdown, format_numbers, format_text
+from roost.cli.comparing import comparison_view
+from roost.cli.comparing.comparison_view import format_markdown, format_numbers, format_text
 from roost.operations.comparing.compare import compare
 from tests.operations.comparing.runs import ENVIRONMENT, STACK, edit_project, make, optimizer
 from tests.operations.comparing.test_run_relation import make_fork

@@ -11,10 +11,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import numpy as np
 
-from roost.package.results.row_columns import ColumnType, RowColumn, encode_json
+from roost.package.results.evaluations.row_columns import ColumnType, RowColumn, decode_json, encode_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -113,8 +112,7 @@ def from_arrow(found: pa.ChunkedArray, type_: ColumnType) -> RowColumn:
     if type_.kind in ("text", "file", "json"):
         values: list[Any] = [value for chunk in chunks for value in _read_texts(chunk)]
         if type_.kind == "json":
-            decode = msgspec.json.Decoder().decode
-            values = [None if value is None else decode(value) for value in values]
+            values = [None if value is None else decode_json(value) for value in values]
         return RowColumn(type_, values)
     present = np.concatenate([np.zeros(0, bool), *map(_read_present, chunks)])
     if type_.kind == "array":

@@ -10,7 +10,7 @@ float     NumPy, float64; NaN where a value is missing    double; NaN stays NaN,
 text      list of str or None                             string
 file      list of paths in the cell's folder, or None     string
 array     NumPy, (rows, *shape) of any plain type         list
-json      list of anything that JSON can hold             string, JSON
+json      list of plain data                              string, JSON (`encode_json`)
 ========= =============================================== ===========================================
 
 The kinds form a lattice (`join`), so that a column has the same kind however its rows were divided into
@@ -19,6 +19,7 @@ parts.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -31,8 +32,9 @@ from roost.base.errors import ContractError
 Kind = Literal["empty", "bool", "int", "float", "text", "file", "array", "json"]
 NUMBERS: tuple[Kind, ...] = ("bool", "int", "float")
 """The kinds of numbers: of a column with one of them statistics are computed."""
-ID, ERROR, GROUP = "id", "error", "group/"
+ID, ERROR, GROUP = "id", "skipped/error", "group/"
 """The names of the columns with the ids, and with the errors of skipped samples; the prefix of groups."""
+NONFINITE = "nonfinite"
 NO_LABEL = "(none)"
 """The label of a sample that has none in a group."""
 MAX_INLINE_NUMBERS = 1024
@@ -237,16 +239,46 @@ def _encode_other(value: Any) -> Any:
     raise TypeError(f"a {type(value).__name__} is not plain data")
 
 
-_encode = msgspec.json.Encoder().encode
+_encode, _decode = msgspec.json.Encoder().encode, msgspec.json.Decoder().decode
+_NONFINITE_WORDS = frozenset(["nan", "inf", "-inf"])
 
 
 def encode_json(value: Any) -> bytes:
-    """Returns plain data as JSON. Half of a surrogate pair, as Python reads names of files that are no UTF-8,
+    """Returns plain data as JSON. A number that is not finite, for which JSON has no word, becomes
+    ``{"nonfinite": "nan"}``. Half of a surrogate pair, as Python reads names of files that are no UTF-8,
     becomes an escape."""
     try:
-        return _encode(value)
+        data = _encode(value)
     except UnicodeEncodeError:
-        return _encode(_without_surrogates(value))
+        value = _without_surrogates(value)
+        data = _encode(value)
+    return _encode(_with_words(value)) if b"null" in data else data  # null is None, too
+
+
+def decode_json(data: str | bytes) -> Any:
+    """Returns what `encode_json` was given. Raises ValueError."""
+    value = _decode(data)
+    is_named = NONFINITE in data if isinstance(data, str) else NONFINITE.encode() in data
+    return _with_numbers(value) if is_named else value
+
+
+def _with_words(value: Any) -> Any:
+    """Returns plain data with a mapping in place of each number that is not finite."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return {NONFINITE: repr(value)}
+    if isinstance(value, list):
+        return [_with_words(one) for one in value]
+    return {name: _with_words(one) for name, one in value.items()} if isinstance(value, dict) else value
+
+
+def _with_numbers(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_with_numbers(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    if len(value) == 1 and isinstance(word := value.get(NONFINITE), str) and word in _NONFINITE_WORDS:
+        return float(word)
+    return {name: _with_numbers(one) for name, one in value.items()}
 
 
 def _without_surrogates(value: Any) -> Any:
