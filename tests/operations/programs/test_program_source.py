@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -99,6 +100,20 @@ def test_what_runs_write_is_not_shared(tmp_path: Path) -> None:
         f"{code}/checkpoints/last.pt",
     ]  # fmt: skip
     assert any("left out: checkpoints (ignored, and by its name" in note for note in source.notes)
+
+
+def test_the_interpreter_of_an_environment_is_that_of_the_folder(tmp_path: Path) -> None:
+    code = tmp_path / "code"
+    for folder in (code / ".venv", tmp_path / "venv"):
+        (folder / "bin").mkdir(parents=True)
+        (folder / "pyvenv.cfg").touch()
+        (folder / "bin" / "python").symlink_to(sys.executable)
+    for name in ("main.py", "true"):
+        (code / name).touch()
+    for python in (".venv/bin/python", "../venv/bin/python", "./.venv/bin/python"):
+        place = code / ".venv" if ".venv" in python else tmp_path / "venv"
+        assert list(opened(code, [python, "main.py"]).command) == [str(place / "bin" / "python"), "main.py"]
+    assert list(opened(code, ["true", "./main.py"]).command) == ["true", "./main.py"]
 
 
 def test_the_rule(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch, messages: Messages) -> None:

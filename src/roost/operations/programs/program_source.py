@@ -211,24 +211,26 @@ def _with_absolute_paths(
     command: Sequence[str], folder: Path, selection: Selection
 ) -> tuple[list[str], list[str]]:
     """Returns the command line with paths that are right in the copy, and notes about them: absolute ones for
-    what exists outside of it, relative ones for copied files that were named by an absolute path."""
+    what exists outside of it and for files that it lacks, such as the interpreter of an environment; relative
+    ones for copied files that were named by an absolute path."""
     project, copied = selection.project, {*selection.files}
-    left_out = [project / one["path"] for one in selection.left_out if one["path"] not in selection.links]
+    known = {project / name for name in [*copied, *selection.links]}
     line, outside, inside = list[str](), list[str](), list[str]()
     for number, word in enumerate(command):
         option, equals, value = word.rpartition("=") if word.startswith("-") else ("", "", word)
-        new = value
-        if value and not value.startswith("-") and os.path.exists(folder / value):  # noqa: PTH110  - never raises
-            path = (folder / value).resolve()
+        new, typed = value, Path(os.path.abspath(folder / value))  # noqa: PTH100  - an environment is lost by resolve
+        is_path = bool(value) and not value.startswith("-") and (number > 0 or "/" in value)
+        if is_path and os.path.exists(typed):  # noqa: PTH110  - never raises
+            path = typed.resolve()
             is_inside = path.is_relative_to(project)
             if value.startswith("/"):
                 if is_inside and path.relative_to(project).as_posix() in copied:
                     new = ("./" if number == 0 else "") + os.path.relpath(path, folder)
                     inside.append(value)
             elif (".." in Path(value).parts and not is_inside) or (
-                path.is_file() and any(path.is_relative_to(one) for one in left_out)
+                typed.is_file() and known.isdisjoint([typed, *typed.parents])
             ):
-                new = str(path)
+                new = str(typed)
                 outside.append(value)
         line.append(f"{option}{equals}{new}")
     notes = [f"outside of the copy, given by the whole path: {', '.join(outside)}"] if outside else []
