@@ -17,6 +17,7 @@ import pytest
 
 from roost.package import records
 from roost.package.package import PackageFolder
+from tests.waiting import wait_for
 
 ARGPARSE = """
 import argparse, json, os, time
@@ -48,7 +49,8 @@ for epoch in range(2):
 """
 TENSORBOARD = """
 from torch.utils.tensorboard import SummaryWriter
-import csv
+import csv, os
+os.mkfifo("pipe.csv")
 with SummaryWriter("logs") as writer, open("table.csv", "w") as file:
     rows = csv.writer(file)
     rows.writerow(["step", "from_table"])
@@ -251,6 +253,27 @@ def test_a_script_that_writes_over_files_of_its_package(code: Path) -> None:
     assert json.loads((package.path / "args.json").read_text()) == {}
     assert "loss" in roost(code, "show", "runs/it")
     assert "loss 1" in roost(code, "continue", "runs/it")
+
+
+def test_a_program_does_not_outlive_its_guard_and_supervisor(code: Path) -> None:
+    (code / "main.py").write_text("import os, time\nprint('pid', os.getpid(), '.')\ntime.sleep(1000)")
+    process = start(code, "run", "--name", "it", "--", "python", "main.py")
+    output = code / "runs" / "it" / "_output.txt"
+    wait_for(lambda: output.exists() and output.read_text().endswith(".\n"))
+    pids = [int(output.read_text().split()[1])]
+    for _ in range(3):  # its task, the supervisor, and the guard
+        pids.append(int(Path(f"/proc/{pids[-1]}/stat").read_text().rpartition(")")[2].split()[1]))
+    for pid in reversed(pids[2:]):
+        os.kill(pid, signal.SIGKILL)
+    process.communicate(timeout=60)
+    wait_for(lambda: not any(map(is_running, pids[:2])))
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return bool(Path(f"/proc/{pid}/cmdline").read_bytes())
+    except OSError:
+        return False
 
 
 def test_a_flood_of_output_is_bounded(code: Path) -> None:

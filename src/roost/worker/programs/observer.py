@@ -214,7 +214,7 @@ class Observer:
                 if not (name.startswith(_EVENTS) or name.endswith(".csv")):
                     continue
                 path = Path(folder, name)
-                if not self._is_old(path):
+                if path.is_file() and not self._is_old(path):  # opening a pipe would wait
                     yield path
 
     def _is_old(self, path: Path) -> bool:

@@ -22,6 +22,7 @@ from types import FrameType
 from typing import Any
 
 from roost.base import durable
+from roost.base.system import prctl
 from roost.base.system.worker_protocol import (
     CALLS_VARIABLE,
     CHECKPOINTS_VARIABLE,
@@ -59,8 +60,15 @@ def main(arguments: list[str]) -> int:
     calls_path(package, session).parent.mkdir(exist_ok=True)
     _say_how_it_begins(program, checkpoint, command, is_first=is_first)
     signals, wakeup = _SignalForwarding(), _wake_on_signals()
+    prctl.system_call()  # loads it here, and not in the child
     try:
-        process = subprocess.Popen(command, cwd=program.folder(package), env=environment, close_fds=False)
+        process = subprocess.Popen(
+            command,
+            cwd=program.folder(package),
+            env=environment,
+            close_fds=False,
+            preexec_fn=_end_with_parent,
+        )
     except OSError as error:
         return _report_not_started(command, program.folder(package), error)
     signals.forward_to(process)
@@ -118,6 +126,12 @@ def _has_wandb_account(environment: dict[str, str]) -> bool:
 def calls_path(package: Path, session: int) -> Path:
     """Returns the file to which `import_hooks` reports calls; the observer removes it."""
     return package / "system" / f"{session}.calls.jsonl"
+
+
+def _end_with_parent() -> None:
+    """Runs in the child. If guard and supervisor are killed, this process ends, and the program with it: it
+    would write on, while the package counts as crashed."""
+    prctl.set_parent_death_signal(signal.SIGKILL)
 
 
 def _restore(package: Path, files: dict[str, bytes]) -> None:
