@@ -91,7 +91,7 @@ class Selection:
             if names
         ]
 
-    def unlink(self, name: str, reason: str) -> None:
+    def leave_out(self, name: str, reason: str) -> None:
         """Leaves out what would be linked."""
         del self.links[name]
         self._forget(name)

@@ -201,7 +201,7 @@ def _selected(project: Path, exclude: Sequence[Path], *, everything: bool = Fals
     for name in list(selection.links):
         path = project / name
         if path.is_dir() and path.name.lower() in _OUTPUT_FOLDERS:
-            selection.unlink(name, "ignored, and by its name the output of runs")
+            selection.leave_out(name, "ignored, and by its name the output of runs")
         elif path.name.endswith(_CHECKPOINTS) and path.is_file() and not path.is_symlink():
             selection.copy_instead(name)  # the program may write its own to this place
     return selection
