@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -153,6 +154,17 @@ def test_a_script_with_checkpoints_of_its_own_is_killed_and_resumed(code: Path) 
     roost(code, "verify", "runs/cut")
 
 
+def test_a_script_that_fails_is_restarted(code: Path) -> None:
+    text = (
+        "import os, sys\nprint('loss', 1 + len(sys.argv))\nif len(sys.argv) > 1: sys.exit(0)\n"
+        "open(os.environ['ROOST_CHECKPOINT_DIR'] + '/a.pt', 'w').write('x')\nraise ValueError('once')"
+    )
+    asked = ("--restart", "2", "--resume-with", "{checkpoint}")
+    package, output = run_script(code, text, *asked)
+    assert len(package.sessions()) == 2 and "restart 1 of 2" in output
+    assert series(package, "loss")[1] == [2.0, 3.0]
+
+
 def test_a_script_that_only_prints(code: Path) -> None:
     package, output = run_script(code, BARS, "--metric", r"speed=(\d+) img/s", "--metric", "never=x(y)z")
     assert series(package, "accuracy")[1] == [0.0, 0.5] and series(package, "speed")[1] == [12.0, 12.0]
@@ -170,6 +182,19 @@ def test_a_script_that_writes_event_files_and_tables(code: Path) -> None:
     steps, values = series(package, "train/loss")
     assert steps == list(range(20)) and values[-1] == pytest.approx(1 / 20)
     assert series(package, "from_table")[1][-1] == 38.0
+
+
+def test_what_a_script_writes_through_a_link_is_named(code: Path) -> None:
+    (code / "data").mkdir()
+    (code / "data" / "old").touch()
+    (code / ".gitignore").write_text("data\nmore\n")
+    (code / "more").write_text("")
+    for command in (["init", "--quiet"], ["add", ".gitignore"]):
+        subprocess.run(["git", "-C", str(code), *command], check=True)
+    os.utime(code / "more", (0, 0))
+    os.utime(code / "data" / "old", (0, 0))
+    package, output = run_script(code, "open('data/new', 'w').close(); open('more').close(); print('loss 1')")
+    assert "through links of the copy: data;" in output and (package.path / "data" / "new").exists()
 
 
 def test_a_script_that_calls_wandb(code: Path) -> None:
@@ -212,6 +237,20 @@ def test_a_script_that_deletes_its_own_package(code: Path) -> None:
     output, _ = process.communicate(timeout=100)
     assert process.returncode == 3 and "was deleted while its session ran" in output, output
     assert "Traceback" not in output
+
+
+def test_a_script_that_writes_over_files_of_its_package(code: Path) -> None:
+    text = (
+        "import os\nfor name in ('args.json', 'manifest.json', 'request.json'): open(name, 'w').write('[]')\n"
+        "for name in ('records', 'media', 'sessions', 'system'): os.makedirs(name, exist_ok=True)\n"
+        "os.unlink('provenance.json'); print('loss 1')"
+    )
+    package, output = run_script(code, text)
+    assert "manifest.json of its package: its own is now program.manifest.json" in output
+    assert (package.path / "program.manifest.json").read_text() == "[]"
+    assert json.loads((package.path / "args.json").read_text()) == {}
+    assert "loss" in roost(code, "show", "runs/it")
+    assert "loss 1" in roost(code, "continue", "runs/it")
 
 
 def test_a_flood_of_output_is_bounded(code: Path) -> None:

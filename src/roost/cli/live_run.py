@@ -175,8 +175,8 @@ def watch(
         return 0
     if running.only_reads:
         _report_reader_end(ended, running.output)
-    elif not running.package.is_dir():
-        what = "the package was deleted while its session ran: nothing of the run is left"
+    elif not (running.package / "request.json").exists():  # what ends the session may have made the folder
+        what = "the package was deleted while its session ran"
         raise NotFound(what, received=str(running.package), fix="see whether the program deletes its folder")
     else:
         shown = terminal.quote_path(running.package)

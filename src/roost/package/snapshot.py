@@ -91,6 +91,27 @@ class Selection:
             if names
         ]
 
+    def unlink(self, name: str, reason: str) -> None:
+        """Leaves out what would be linked."""
+        del self.links[name]
+        self._forget(name)
+        self.left_out.append({"path": name, "reason": reason})
+
+    def copy_instead(self, name: str) -> bool:
+        """Copies a file that would be linked, if the copy does not become too large; returns whether it
+        is copied."""
+        size = Path(self.links[name]).stat().st_size
+        if self.size + size > MAX_TOTAL_MB * 2**20:
+            return False
+        del self.links[name]
+        self._forget(name)
+        _add_file(self, name, size)
+        self.files.sort()
+        return True
+
+    def _forget(self, name: str) -> None:
+        self.left_out = [one for one in self.left_out if one["path"] != name]
+
     def source(self, name: str) -> Path:
         """Returns the file of which a copied file is a copy."""
         return Path(self.outside.get(name, self.project / name))

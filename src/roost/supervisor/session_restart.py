@@ -57,7 +57,9 @@ def plan_restart(
         guard_pid: The guard, which lives until the next session starts.
         is_error_printed: Whether the output contains the error already.
     """
-    accident = end.state == "crashed" or (end.state == "failed" and end.reason in _RETRIED_REASONS)
+    # Of a program of the user the exit code is all that says how it has failed.
+    reasons = (*_RETRIED_REASONS, *(["exit"] if spec.is_command else []))
+    accident = end.state == "crashed" or (end.state == "failed" and end.reason in reasons)
     if spec.restarted >= spec.restart or not accident:
         return None
     if record.fields.stop_asked or record.fields.guard_lost is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import random
 import tarfile
 import zipfile
 from pathlib import Path
@@ -66,6 +67,31 @@ def test_what_leads_out_or_is_too_much_is_refused(tmp_path: Path, name: str, mes
         unpack(damaged, tmp_path / "damaged")
     with pytest.raises(NotFound):
         unpack(tmp_path / f"absent-{name}", tmp_path / "absent")
+
+
+@pytest.mark.parametrize("kind", ["zip", "gz", "bz2", "xz"])
+def test_a_damaged_archive(tmp_path: Path, kind: str) -> None:
+    content = random.Random(0).randbytes(100_000).hex().encode()
+    if kind == "zip":
+        path = tmp_path / "a.zip"
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archived:
+            archived.writestr("main.py", content)
+    else:
+        path = tmp_path / f"a.tar.{kind}"
+        info = tarfile.TarInfo("main.py")
+        info.size = len(content)
+        with tarfile.open(path, f"w:{kind}") as made:  # type: ignore[call-overload]
+            made.addfile(info, io.BytesIO(content))
+    data = bytearray(path.read_bytes())
+    data[50_000:60_000] = bytes(10_000)
+    path.write_bytes(data)
+    with pytest.raises(Refused, match="cannot be unpacked") as refused:
+        unpack(path, tmp_path / "out")
+    assert "\n" not in refused.value.message
+    path.write_bytes(b"no archive")
+    with pytest.raises(Refused, match="cannot be unpacked") as refused:
+        unpack(path, tmp_path / "none")
+    assert "\n" not in refused.value.message
 
 
 def test_a_link_out_of_the_folder_is_refused(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -80,6 +81,41 @@ def test_below_a_work_tree_all_of_it_is_copied(tmp_path: Path) -> None:
     assert source.git is not None and source.git["dirty"]
 
 
+def test_what_runs_write_is_not_shared(tmp_path: Path) -> None:
+    code = repository(tmp_path / "code")
+    (code / ".gitignore").write_text("data\ncheckpoints\n*.pth\n")
+    for name in ("data/1", "checkpoints/last.pt", "model.pth"):
+        (code / name).parent.mkdir(exist_ok=True)
+        (code / name).touch()
+    with (code / "large.ckpt").open("wb") as file:
+        file.truncate(20 << 20)
+    (tmp_path / "other.py").touch()
+    own = [str(code / "main.py"), f"--same={code}/main.py", str(tmp_path / "other.py")]
+    command = ["python3", *own, "--eval=checkpoints/last.pt", "checkpoints", f"{code}/checkpoints/last.pt"]
+    source = opened(code, command)
+    assert files(source) == [".gitignore", "large.ckpt", "main.py", "model.pth"]
+    assert source.selection is not None and source.selection.links == {"data": str(code / "data")}
+    assert list(source.command) == [
+        "python3", "main.py", "--same=main.py", own[2], f"--eval={code}/checkpoints/last.pt", "checkpoints",
+        f"{code}/checkpoints/last.pt",
+    ]  # fmt: skip
+    assert any("left out: checkpoints (ignored, and by its name" in note for note in source.notes)
+
+
+def test_the_interpreter_of_an_environment_is_that_of_the_folder(tmp_path: Path) -> None:
+    code = tmp_path / "code"
+    for folder in (code / ".venv", tmp_path / "venv"):
+        (folder / "bin").mkdir(parents=True)
+        (folder / "pyvenv.cfg").touch()
+        (folder / "bin" / "python").symlink_to(sys.executable)
+    for name in ("main.py", "true"):
+        (code / name).touch()
+    for python in (".venv/bin/python", "../venv/bin/python", "./.venv/bin/python"):
+        place = code / ".venv" if ".venv" in python else tmp_path / "venv"
+        assert list(opened(code, [python, "main.py"]).command) == [str(place / "bin" / "python"), "main.py"]
+    assert list(opened(code, ["true", "./main.py"]).command) == ["true", "./main.py"]
+
+
 def test_the_rule(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch, messages: Messages) -> None:
     (home / "main.py").touch()
     with pytest.raises(Refused) as refused:
@@ -87,6 +123,10 @@ def test_the_rule(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch, m
     messages.check(refused.value)
     with pytest.raises(Refused, match="root folder"):
         opened(Path("/"), ["true"])
+    git(home, "init", "--quiet")  # of dotfiles
+    (home / "code").mkdir()
+    (home / "code" / "main.py").touch()
+    assert opened(home / "code").project == home / "code"
     large = tmp_path / "large"
     large.mkdir()
     (large / "main.py").touch()
@@ -111,6 +151,17 @@ def test_an_archive(tmp_path: Path) -> None:
     assert not fetched.exists()
 
 
+def test_fetched_code_with_a_name_of_the_package(tmp_path: Path, messages: Messages) -> None:
+    code = repository(tmp_path / "code")
+    (code / "media").mkdir()
+    (code / "media" / "logo.png").touch()
+    git(code, "add", ".")
+    git(code, "commit", "--quiet", "-m", "two")
+    with pytest.raises(Refused) as refused:
+        opened(tmp_path, source=f"git+file://{code}")
+    messages.check(refused.value)
+
+
 def test_a_commit_of_a_repository(tmp_path: Path) -> None:
     code = repository(tmp_path / "code")
     first = git(code, "rev-parse", "HEAD")
@@ -131,10 +182,27 @@ def test_a_commit_of_a_repository(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "host", ["ssh://git@example.org/", "https://user:secret@example.org/", "git@example.org:"]
+)
+def test_the_user_of_an_address_is_no_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    repository(tmp_path / "code")
+    git(tmp_path / "code", "branch", "a/b")
+    for name, value in {"COUNT": "1", "KEY_0": f"url.file://{tmp_path}/.insteadOf", "VALUE_0": host}.items():
+        monkeypatch.setenv(f"GIT_CONFIG_{name}", value)
+    for commit in ("", "@a/b"):
+        with open_source(COMMAND, tmp_path, tmp_path / "runs", source=f"git+{host}code{commit}") as source:
+            assert files(source) == ["main.py"]
+            assert source.origin is not None and "secret" not in source.origin
+
+
+@pytest.mark.parametrize(
     ("given", "command", "error"),
     [
         ({"source": "absent.zip"}, COMMAND, NotFound),
         ({"source": "main.py"}, COMMAND, Refused),
+        ({"source": "~no-such-user/code.zip"}, COMMAND, NotFound),
         ({"source": "git+file:///nowhere"}, COMMAND, Refused),
         ({"source": "git+file://{code}@0123456789012345678901234567890123456789"}, COMMAND, NotFound),
         ({"source": "git+file://{code}"}, ("python3", "absent.py"), NotFound),

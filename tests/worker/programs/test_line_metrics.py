@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from roost.worker.programs import line_metrics
 from roost.worker.programs.line_metrics import LineParser, LineValues
 
 
@@ -35,6 +36,7 @@ def parse(line: str, **expressions: str) -> LineValues:
         ),
         ("Epoch: [0][  10/5005]\tTime 0.1 ( 0.2)\tLoss 6.9e+00 (7.0)", {"loss": 6.9}, 0, 10, 5005),
         ("step 100 loss 0.3 lr 1e-3", {"loss": 0.3, "lr": 1e-3}, None, 100, None),
+        ("\x1b[1;32mloss\x1b[0m: \x1b[31m0.25\x1b[0m", {"loss": 0.25}, None, None, None),
         ("iter 250: loss 2.2, time 35ms, mfu 10%", {"loss": 2.2}, None, 250, None),
         (
             "step 0: train loss 4.2, val loss 4.3",
@@ -91,3 +93,12 @@ def test_an_expression_of_the_user() -> None:
 
 def test_a_line_without_an_end_costs_no_more_than_a_long_one() -> None:
     assert parse("x" * 10_000_000 + " loss: 1").metrics == {}
+
+
+def test_an_expression_that_takes_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(line_metrics, "_EXPRESSION_SECONDS", 0.1)
+    parser = LineParser({"slow": "(a+)+$", "x": "x=(.)"})
+    line = "a" * 60 + "! x=2"
+    for _ in range(2):
+        assert parser.parse(line).metrics == {"x": 2.0}
+    assert parser.too_slow == ["slow"] and not parser.unmatched

@@ -9,6 +9,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from roost.package import snapshot
 from roost.package.program_request import ProgramRequest
 from roost.worker.programs import own_checkpoint
 
@@ -28,11 +29,14 @@ def test_the_newest_one_that_is_whole(tmp_path: Path) -> None:
         aged(path, age)
     copied = tmp_path / "pretrained.pt"
     torch.save({}, copied)
-    assert own_checkpoint.newest(tmp_path, COPY, copied=["pretrained.pt"]) == second
+    entry = {"size": copied.stat().st_size, "sha256": snapshot.file_digest(copied)}
+    assert own_checkpoint.newest(tmp_path, COPY, copied={"pretrained.pt": entry}) == second
     cut = second.read_bytes()[:-100]
     second.write_bytes(cut)
     aged(second, 0)
-    assert own_checkpoint.newest(tmp_path, COPY, copied=["pretrained.pt"]) == first
+    assert own_checkpoint.newest(tmp_path, COPY, copied={"pretrained.pt": entry}) == first
+    torch.save({"written": "over it"}, copied)
+    assert own_checkpoint.newest(tmp_path, COPY, copied={"pretrained.pt": entry}) == copied
 
 
 def test_a_folder_of_hugging_face(tmp_path: Path) -> None:
@@ -48,12 +52,21 @@ def test_a_folder_of_hugging_face(tmp_path: Path) -> None:
     assert own_checkpoint.newest(tmp_path, COPY) == tmp_path / "out" / "checkpoint-10"
 
 
-@pytest.mark.parametrize("content", [b"", b"\xff" * 8, b"PK\x03\x04"])
+@pytest.mark.parametrize(
+    "content", [b"", b"\xff" * 8, b"PK\x03\x04", b"\2" + bytes(7) + b"[]", b"\5" + bytes(7) + b'{"":1']
+)
 def test_what_is_cut_is_no_checkpoint(tmp_path: Path, content: bytes) -> None:
     for name in ("a.safetensors", "a.pt"):
         (tmp_path / name).write_bytes(content)
     found = own_checkpoint.newest(tmp_path, COPY)
-    assert found is None or (found.suffix == ".pt" and content.startswith(b"\xff"))
+    assert found is None or (found.suffix == ".pt" and not content.startswith(b"PK"))
+
+
+def test_what_is_no_file_is_no_checkpoint(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.pt")
+    (tmp_path / "b.pt").mkdir()
+    (tmp_path / "c.pt").symlink_to("c.pt")
+    assert own_checkpoint.newest(tmp_path, COPY) is None
 
 
 def test_in_place_only_the_folder_of_the_package_counts(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -117,7 +118,7 @@ def take_program_options(
     return ProgramOptions(
         command=typed,
         folder=Path.cwd(),
-        root=(Path.cwd() / Path(roots[-1]).expanduser()) if roots else None,
+        root=(Path.cwd() / os.path.expanduser(roots[-1])) if roots else None,  # noqa: PTH111  - never raises
         name=options["name"],
         description=options["description"],
         **given,

@@ -45,9 +45,14 @@ def unpack(path: Path, folder: Path, *, max_bytes: int, max_files: int) -> Path:
             _unpack_zip(path, folder, max_bytes, max_files)
         else:
             _unpack_tar(path, folder, max_bytes, max_files)
-    except (zipfile.BadZipFile, tarfile.TarError, EOFError, RuntimeError, ValueError) as error:
+    except Refused:
+        raise
+    except Exception as error:  # each decoder of Python has errors of its own for damage, bz2 an OSError
+        if isinstance(error, OSError) and error.errno is not None:  # of the disk
+            raise
         fix = "unpack it by hand and look at it; or fetch it again"
-        raise Refused(f"the archive cannot be unpacked: {error}", where=path, fix=fix) from error
+        what = str(error).partition("\n")[0].rstrip(":")
+        raise Refused(f"the archive cannot be unpacked: {what}", where=path, fix=fix) from error
     inside = list(folder.iterdir())
     return inside[0] if len(inside) == 1 and inside[0].is_dir() and not inside[0].is_symlink() else folder
 
@@ -75,6 +80,8 @@ def _unpack_tar(path: Path, folder: Path, max_bytes: int, max_files: int) -> Non
             size += entry.size
             _require_size(path, [size], max_bytes, max_files, count=len(entries))
         archive.extractall(folder, entries, filter="data")
+        if archive.fileobj is not None:  # to the end, where the decoders check their sums
+            archive.fileobj.read(max_bytes)
 
 
 def _require_size(

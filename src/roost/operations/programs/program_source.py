@@ -29,11 +29,19 @@ from roost.package.resume import environment
 from roost.package.snapshot import Selection
 
 IN_PLACE = "add --in-place: it then runs where it was typed, and the package holds no code"
+_FETCHED = "fetch it yourself, without --from, and run the program in its folder with --in-place"
 GIT_PREFIX = "git+"
-_COMMIT = re.compile(r"(?P<url>.+?)(?:@(?P<commit>[\w./-]+))?")
+_COMMIT = re.compile(r"(?P<url>(?:[\w+.-]+://[^/]*/)?.+?)(?:@(?P<commit>[\w./-]+))?")
+"""The @ of ``ssh://git@host/repo`` and of ``git@host:repo`` begins no commit."""
 _SCRIPT = re.compile(r".*\.(py|sh|bash|jl|R)")
 _INTERPRETERS = re.compile(r"(python|pypy|bash|sh|julia|Rscript)[\d.]*")
 _CLONE_SECONDS = 600
+_CHECKPOINTS = (".pt", ".pth", ".pth.tar", ".ckpt", ".safetensors")
+_OUTPUT_FOLDERS = frozenset([
+    "checkpoint", "checkpoints", "ckpt", "ckpts", "lightning_logs", "log", "logs", "mlruns", "out", "output",
+    "outputs", "results", "runs", "saved_models", "tensorboard", "wandb",
+])  # fmt: skip
+"""Ignored folders of these names are not linked: runs that write there would overwrite each other's files."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,23 +91,28 @@ def open_source(
         require_program(command, folder)
         _require_script(command, folder)
         yield ProgramSource(project=folder, command=command, git=environment.git_state(folder))
-    elif source is not None and not Path(source).expanduser().is_dir():
+    elif source is not None and not (given := folder / os.path.expanduser(source)).is_dir():  # noqa: PTH111  - as below
         with tempfile.TemporaryDirectory(prefix="roost-source-") as made:
             code, git = _fetch(source, folder, Path(made))
             require_program(command, code)
             _require_script(command, code)
             selection = _selected(code, [], everything=True)
             yield ProgramSource(
-                project=folder, selection=selection, cwd=".", command=command, origin=source, git=git
+                project=folder,
+                selection=selection,
+                cwd=".",
+                command=command,
+                git=git,
+                origin=environment.redact(source),
             )
     else:
-        typed = folder if source is None else Path(source).expanduser().resolve()
+        typed = folder if source is None else given.resolve()
         require_program(command, typed)
         _require_script(command, typed)
         project = _work_tree(typed) or typed
         _require_copyable(project)
         selection = _selected(project, [root])
-        line, notes = _with_absolute_paths(command, typed, project)
+        line, notes = _with_absolute_paths(command, typed, selection)
         yield ProgramSource(
             project=project,
             selection=selection,
@@ -145,6 +158,8 @@ def _require_script(command: Sequence[str], folder: Path) -> None:
 def _work_tree(folder: Path) -> Path | None:
     """Returns the git work tree of a folder of which git knows files; None if there is none."""
     found = _git_output(folder, "rev-parse", "--show-toplevel")
+    if found and _what_all_is(Path(found)):  # a repository of dotfiles
+        return None
     known = found and _git_output(folder, "ls-files", "--cached", "--others", "--exclude-standard", ".")
     return Path(found) if found and known else None
 
@@ -154,50 +169,72 @@ def _git_output(folder: Path, *arguments: str) -> str:
         found = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, check=False)
     except OSError:  # no git
         return ""
-    return os.fsdecode(found.stdout).strip() if found.returncode == 0 else ""
+    return os.fsdecode(found.stdout).removesuffix("\n") if found.returncode == 0 else ""
 
 
 def _require_copyable(project: Path) -> None:
     """Refuses folders of which a copy would hold everything that a person has."""
-    try:
-        home = Path.home().resolve()
-    except RuntimeError:
-        home = None
-    place = project.resolve()
-    if place == home or str(place) == place.anchor:
-        what = "is your home folder" if place == home else "is the root folder"
+    if what := _what_all_is(project):
         raise Refused(
-            f"the folder of a program is copied into its package, and this {what}",
+            f"the folder of a program is copied into its package, and this is {what}",
             where=project,
             fix=f"change to the folder of the program; or {IN_PLACE}",
         )
 
 
+def _what_all_is(project: Path) -> str:
+    """Returns what a folder is in which a person has everything; empty if it is none."""
+    try:
+        home = Path.home().resolve()
+    except RuntimeError:
+        home = None
+    place = project.resolve()
+    return "your home folder" if place == home else "the root folder" if str(place) == place.anchor else ""
+
+
 def _selected(project: Path, exclude: Sequence[Path], *, everything: bool = False) -> Selection:
     try:
-        return snapshot.select(project, named=[project] if everything else [], exclude=exclude)
+        selection = snapshot.select(project, named=[project] if everything else [], exclude=exclude)
     except ConfigError as error:
-        raise Refused(error.message, where=error.where, fix=f"{error.fix}; or {IN_PLACE}") from None
+        fix = _FETCHED if everything else f"{error.fix}; or {IN_PLACE}"
+        raise Refused(error.message, where=None if everything else error.where, fix=fix) from None
+    for name in list(selection.links):
+        path = project / name
+        if path.is_dir() and path.name.lower() in _OUTPUT_FOLDERS:
+            selection.unlink(name, "ignored, and by its name the output of runs")
+        elif path.name.endswith(_CHECKPOINTS) and path.is_file() and not path.is_symlink():
+            selection.copy_instead(name)  # the program may write its own to this place
+    return selection
 
 
-def _with_absolute_paths(command: Sequence[str], folder: Path, project: Path) -> tuple[list[str], list[str]]:
-    """Returns the command line with absolute paths for existing files and folders that are named relative to
-    ``folder`` and lie outside of the copy; and a note about them."""
-    line, changed = list[str](), list[str]()
-    for word in command:
-        option, _, value = word.rpartition("=") if word.startswith("-") else ("", "", word)
-        path = folder / value
-        is_outside = (
-            bool(value)
-            and not value.startswith(("/", "-"))
-            and ".." in Path(value).parts
-            and path.exists()
-            and not path.resolve().is_relative_to(project.resolve())
-        )
-        line.append((f"{option}=" if option else "") + str(path.resolve()) if is_outside else word)
-        changed += [value] if is_outside else []
-    notes = [f"outside of the copy, given by the whole path: {', '.join(changed)}"] if changed else []
-    return line, notes
+def _with_absolute_paths(
+    command: Sequence[str], folder: Path, selection: Selection
+) -> tuple[list[str], list[str]]:
+    """Returns the command line with paths that are right in the copy, and notes about them: absolute ones for
+    what exists outside of it and for files that it lacks, such as the interpreter of an environment; relative
+    ones for copied files that were named by an absolute path."""
+    project, copied = selection.project, {*selection.files}
+    known = {project / name for name in [*copied, *selection.links]}
+    line, outside, inside = list[str](), list[str](), list[str]()
+    for number, word in enumerate(command):
+        option, equals, value = word.rpartition("=") if word.startswith("-") else ("", "", word)
+        new, typed = value, Path(os.path.abspath(folder / value))  # noqa: PTH100  - an environment is lost by resolve
+        is_path = bool(value) and not value.startswith("-") and (number > 0 or "/" in value)
+        if is_path and os.path.exists(typed):  # noqa: PTH110  - never raises
+            path = typed.resolve()
+            is_inside = path.is_relative_to(project)
+            if value.startswith("/"):
+                if is_inside and path.relative_to(project).as_posix() in copied:
+                    new = ("./" if number == 0 else "") + os.path.relpath(path, folder)
+                    inside.append(value)
+            elif (".." in Path(value).parts and not is_inside) or (
+                typed.is_file() and known.isdisjoint([typed, *typed.parents])
+            ):
+                new = str(typed)
+                outside.append(value)
+        line.append(f"{option}{equals}{new}")
+    notes = [f"outside of the copy, given by the whole path: {', '.join(outside)}"] if outside else []
+    return line, [*notes, *([f"in the copy: {', '.join(inside)}"] if inside else [])]
 
 
 def _fetch(source: str, folder: Path, made: Path) -> tuple[Path, dict[str, Any] | None]:
@@ -206,7 +243,7 @@ def _fetch(source: str, folder: Path, made: Path) -> tuple[Path, dict[str, Any] 
     if source.startswith(GIT_PREFIX):
         code = _clone(source.removeprefix(GIT_PREFIX), folder, made / "code")
         return code, environment.git_state(code)
-    path = folder / Path(source).expanduser()
+    path = folder / os.path.expanduser(source)  # noqa: PTH111  - leaves an unknown ~user as it is
     if not archive.is_archive(path):
         fix = f"name a folder, an archive ({', '.join(archive.SUFFIXES)}), or git+URL@commit"
         problem = "is no archive by its name" if path.exists() else "there is no such source"
@@ -219,10 +256,6 @@ def _fetch(source: str, folder: Path, made: Path) -> tuple[Path, dict[str, Any] 
 def _clone(text: str, folder: Path, made: Path) -> Path:
     match = _COMMIT.fullmatch(text)
     url, commit = (match["url"], match["commit"]) if match else (text, None)
-    if commit is None and "@" in text and "://" not in text:  # git@host:path
-        url = text
-    elif commit is not None and not url.rpartition("/")[2] and "://" in url:  # https://user@host/…
-        url, commit = text, None
     where = f"{GIT_PREFIX}{text}"
     _git(["clone", "--quiet", "--recurse-submodules", "--", url, str(made)], folder, where)
     if commit is not None:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 _STEP_COLUMNS = ("step", "global_step", "iteration", "iter", "epoch", "round")
 _MAX_READ = 1 << 22
+_MAX_MARK = 200
 _MAX_COLUMNS = 1000
 
 
@@ -32,29 +33,39 @@ class CsvFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._offset = 0
+        self._mark = b""
         self._names: list[str] | None = None
         self._step_column = ""
+        self._seen: set[int] = set()
+        self._is_again = False
 
     def new_rows(self) -> Iterator[CsvRow]:
-        """Yields the rows that were completed since the last call; a file that has become shorter is read
-        from its beginning."""
+        """Yields the rows that were completed since the last call. Of a file that was written again from its
+        beginning, as pandas and Lightning do in each epoch, it yields those that it did not have before."""
         try:
             with self._path.open("rb") as file:
-                size = file.seek(0, 2)
-                if size < self._offset:
-                    self._offset, self._names = 0, None
+                file.seek(self._offset - len(self._mark))
+                if file.read(len(self._mark)) != self._mark:
+                    self._offset, self._mark, self._names, self._is_again = 0, b"", None, True
                 file.seek(self._offset)
                 data = file.read(_MAX_READ)
         except OSError:
             return
         end = data.rfind(b"\n") + 1
-        self._offset += end if end or len(data) < _MAX_READ else len(data)
+        taken = end if end or len(data) < _MAX_READ else len(data)
+        self._offset += taken
+        self._mark = (self._mark + data[:taken])[-_MAX_MARK:]
+        csv.field_size_limit(_MAX_READ)
         lines = data[:end].decode(errors="replace").splitlines()
         for cells in csv.reader(lines):
             if self._names is None:
                 self._read_header(cells)
             elif self._step_column:
-                yield self._row(cells)
+                row = self._row(cells)
+                number = hash(repr(row))
+                if not (self._is_again and number in self._seen):
+                    yield row
+                self._seen.add(number)
 
     def _read_header(self, cells: list[str]) -> None:
         self._names = [cell.strip() for cell in cells[:_MAX_COLUMNS]]

@@ -15,8 +15,10 @@ are no metrics, unless the user names them by an expression.
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Mapping
-from typing import NamedTuple
+from types import FrameType
+from typing import NamedTuple, NoReturn
 
 _METRIC_WORDS = frozenset([
     "loss", "losses", "acc", "accuracy", "error", "err", "f1", "auc", "auroc", "map", "miou", "iou",
@@ -42,11 +44,13 @@ _PAIR = re.compile(
 )
 _WITHIN = re.compile(r"[\[(]\s*(?P<value>\d+)\s*/\s*(?P<of>\d+)")
 _BAR = re.compile(r"(?P<label>[^|]*?)\d+%\|[^|]*\|\s*(?P<value>\d+)/(?P<of>\d+)\s*\[(?P<rest>[^\]]*)")
+_COLOR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _WORD = re.compile(r"[A-Za-z]+[0-9]*")
 _MAX_COUNT = 2**40
 """A larger number is no position."""
 MAX_LINE = 2000
 """The longest line that is read; expressions of users may be slow on longer ones."""
+_EXPRESSION_SECONDS = 1.0
 
 
 class LineValues(NamedTuple):
@@ -71,15 +75,17 @@ class LineParser:
 
     Attributes:
         unmatched: The names whose expressions no line has matched so far.
+        too_slow: The names whose expressions are not used any more: on one line they took more than a second.
     """
 
     def __init__(self, expressions: Mapping[str, str]) -> None:
         self._expressions = {name: re.compile(text) for name, text in expressions.items()}
         self.unmatched = set(self._expressions)
+        self.too_slow: list[str] = []
 
     def parse(self, line: str) -> LineValues:
         """Returns what a line says."""
-        line = line[:MAX_LINE]
+        line = _COLOR.sub("", line[:MAX_LINE])
         bar = _BAR.search(line)
         found = _parse_bar(bar) if bar is not None else _parse_line(line)
         own = self._own(line) if self._expressions else {}
@@ -87,8 +93,15 @@ class LineParser:
 
     def _own(self, line: str) -> dict[str, float]:
         found = {}
-        for name, expression in self._expressions.items():
-            if (match := expression.search(line)) is None:
+        for name, expression in list(self._expressions.items()):
+            try:
+                match = _search(expression, line)
+            except TimeoutError:
+                del self._expressions[name]
+                self.unmatched.discard(name)
+                self.too_slow.append(name)
+                continue
+            if match is None:
                 continue
             groups = match.groupdict()
             text = groups.get("value") or (match[1] if match.re.groups else match[0])
@@ -98,6 +111,21 @@ class LineParser:
                 continue
             self.unmatched.discard(name)
         return found
+
+
+def _search(expression: re.Pattern[str], line: str) -> re.Match[str] | None:
+    """Searches; raises TimeoutError after `_EXPRESSION_SECONDS`, which needs the main thread."""
+    before = signal.signal(signal.SIGALRM, _raise_timeout)
+    signal.setitimer(signal.ITIMER_REAL, _EXPRESSION_SECONDS)
+    try:
+        return expression.search(line)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _raise_timeout(number: int, frame: FrameType | None) -> NoReturn:
+    raise TimeoutError
 
 
 def _parse_bar(bar: re.Match[str]) -> LineValues:

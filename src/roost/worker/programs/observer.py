@@ -2,7 +2,7 @@
 
 ``python -P -m roost.worker.programs.observer PACKAGE SESSION BYTE`` reads, twice a second, what was added to
 the output, to event files, CSV files and the file of reported calls, until its stdin is closed; then once
-more. It is a process of its own because an expression of the user may take for ever, and the program must not
+more. It is a process of its own because an expression of the user may take long, and the program must not
 notice.
 """
 
@@ -90,10 +90,32 @@ class Observer:
         while not select.select([0], [], [], _SECONDS)[0]:
             self.read_all()
         self.read_all(is_end=True)
+        for name in self._lines.too_slow:
+            print(f"--metric {name} took more than a second for one line, and was used no more", flush=True)
         for name in sorted(self._lines.unmatched):
             print(f"--metric {name} matched no line of the output", flush=True)
         self._rows.close()
         self._calls.unlink(missing_ok=True)
+        if shared := sorted(filter(self._is_written, self._package.manifest.get("links", ()))):
+            print(
+                f"written to outside of the package, through links of the copy: {', '.join(shared)}; "
+                "other runs write to the same files",
+                flush=True,
+            )
+
+    def _is_written(self, name: str) -> bool:
+        """Whether something behind a link of the copy is new since the session began, as far as it is looked
+        at."""
+        path, seen = self._package.path / name, 0
+        if path.is_file():
+            return not self._is_before(path)
+        for folder, names, files in os.walk(path):
+            seen += len(names) + len(files)
+            if seen > _MAX_ENTRIES:
+                return False
+            if not all(self._is_before(Path(folder, one)) for one in files):
+                return True
+        return False
 
     def read_all(self, *, is_end: bool = False) -> None:
         """Reads everything that is new, the best sources first, as they become the clock of the rows."""
@@ -196,17 +218,23 @@ class Observer:
                     yield path
 
     def _is_old(self, path: Path) -> bool:
+        return self._is_before(path) or os.path.relpath(path, self._package.path) in self._copied
+
+    def _is_before(self, path: Path) -> bool:
         try:
-            is_before = path.stat().st_mtime < self._began - 1.0
+            return path.stat().st_mtime < self._began - 1.0
         except OSError:
             return True
-        return is_before or os.path.relpath(path, self._package.path) in self._copied
 
 
 def main(arguments: list[str]) -> None:
     """Observes a session."""
     path, session, output_start = arguments
-    Observer(Path(path), int(session), int(output_start)).run()
+    try:
+        Observer(Path(path), int(session), int(output_start)).run()
+    except Exception as error:  # noqa: BLE001  - the output is the program's: a traceback there reads as its own
+        text = " ".join(f"{type(error).__name__}: {error}".split())
+        print(f"the observer has failed, metrics may be missing: {text}", flush=True)
 
 
 if __name__ == "__main__":

@@ -4,11 +4,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import struct
 import zipfile
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from roost.package.program_request import ProgramRequest
 
@@ -26,7 +29,9 @@ def checkpoint_folder(package: Path) -> Path:
     return package / "Checkpoints"
 
 
-def newest(package: Path, program: ProgramRequest, *, copied: Collection[str] = ()) -> Path | None:
+def newest(
+    package: Path, program: ProgramRequest, *, copied: Mapping[str, Any] = MappingProxyType({})
+) -> Path | None:
     """Returns the newest checkpoint of a program that is whole; None if there is none. A file that a kill has
     cut is passed over, as far as its format shows that.
 
@@ -36,14 +41,25 @@ def newest(package: Path, program: ProgramRequest, *, copied: Collection[str] = 
     Args:
         package: The package of the program.
         program: The program.
-        copied: The files that were copied into the package, relative to it: none of them is a checkpoint of
-            this run.
+        copied: The files that were copied into the package, as the manifest has them: what is still as it was
+            copied is no checkpoint of this run.
     """
     roots = [checkpoint_folder(package)] if program.cwd is None else [package]
     found = ((path, _modified(path)) for root in roots for path in _candidates(root))
-    known = {str(package / name) for name in copied}
-    ordered = sorted((one for one in found if str(one[0]) not in known), key=lambda one: one[1], reverse=True)
-    return next((path for path, _ in ordered if is_whole(path)), None)
+    ordered = sorted(found, key=lambda one: one[1], reverse=True)
+    return next((path for path, _ in ordered if not _is_copy(path, package, copied) and is_whole(path)), None)
+
+
+def _is_copy(path: Path, package: Path, copied: Mapping[str, Any]) -> bool:
+    one = path / _FOLDER_MARK if path.is_dir() else path
+    entry = copied.get(os.path.relpath(one, package))
+    try:
+        if entry is None or one.stat().st_size != entry.get("size"):
+            return False
+        with one.open("rb") as file:
+            return bool(hashlib.file_digest(file, "sha256").hexdigest() == entry["sha256"])
+    except OSError:
+        return False
 
 
 def _candidates(root: Path) -> Iterator[Path]:
@@ -77,12 +93,14 @@ def is_whole(path: Path) -> bool:
         parts = [one for one in path.iterdir() if one.name.endswith(_SUFFIXES)]
         return bool(parts) and all(map(is_whole, parts))
     try:
+        if not path.is_file():  # opening a pipe would wait
+            return False
         with path.open("rb") as file:
             begin, size = file.read(8), os.fstat(file.fileno()).st_size
             if path.suffix == ".safetensors":
                 return _is_whole_safetensors(file.read(_header_size(begin)), size)
         return zipfile.is_zipfile(path) if begin.startswith(b"PK\x03\x04") else size > 0
-    except (OSError, ValueError, struct.error):
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, struct.error):
         return False
 
 

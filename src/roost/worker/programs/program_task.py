@@ -5,7 +5,7 @@ The program comes first: it runs before its observer, and is not disturbed if th
 """
 
 # Standard library only
-# Not durable: makes an empty folder
+# Not durable: makes an empty folder, and renames a file of the program
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ import sys
 import time
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
+from roost.base import durable
 from roost.base.system.worker_protocol import (
     CALLS_VARIABLE,
     CHECKPOINTS_VARIABLE,
@@ -38,6 +40,8 @@ _SHORT_OUTPUT = 1 << 16
 _OBSERVER_SECONDS = 10.0
 """How long the observer may take to read the rest."""
 _NOT_FOUND_EXIT_CODE = 127
+_OWN_FILES = ("request.json", "manifest.json", "provenance.json", "args.json")
+"""Without these the package cannot be read."""
 _HOOKS = Path(__file__).parent / "import_hooks"
 
 
@@ -50,6 +54,7 @@ def main(arguments: list[str]) -> int:
     is_first = session == 1 or not _has_run(package, session)
     command = program.command_line(checkpoint, is_first=is_first)
     environment = program_environment(package, session, None if is_first else checkpoint)
+    own_files = {name: (package / name).read_bytes() for name in _OWN_FILES if (package / name).exists()}
     output_start = os.fstat(1).st_size
     calls_path(package, session).parent.mkdir(exist_ok=True)
     _say_how_it_begins(program, checkpoint, command, is_first=is_first)
@@ -68,6 +73,7 @@ def main(arguments: list[str]) -> int:
             observer = _start_observer(package, session, environment, output_start)
             start_at = math.inf
     signals.stop()
+    _restore(package, own_files)
     if observer is None and _has_something(package, session, output_start):
         observer = _start_observer(package, session, environment, output_start)
     if observer is not None:
@@ -114,11 +120,37 @@ def calls_path(package: Path, session: int) -> Path:
     return package / "system" / f"{session}.calls.jsonl"
 
 
-def _copied(package: Path) -> list[str]:
+def _restore(package: Path, files: dict[str, bytes]) -> None:
+    """Puts back the files of the package that the program has written over, as it runs in the same folder."""
+    for name, content in files.items():
+        path, kept = package / name, package / f"program.{name}"
+        try:
+            if path.is_file() and (path.read_bytes() == content or _are_settings(path)):
+                continue
+            text = f"has removed {name} of its package, which is put back"
+            if os.path.lexists(path):
+                path.replace(kept)
+                text = f"has written over {name} of its package: its own is now {kept.name}"
+            durable.write(path, content)
+        except OSError as error:
+            text = f"has written over {name} of its package, which cannot be put back: {error}"
+        if package.is_dir():
+            print(f"the program {text}", flush=True)
+
+
+def _are_settings(path: Path) -> bool:
+    """Whether a program has written its settings where those of a package are: they stay, and are shown."""
     try:
-        return list(json.loads((package / "manifest.json").read_bytes()).get("files", ()))
-    except (OSError, ValueError):
-        return []
+        return path.name == "args.json" and isinstance(json.loads(path.read_bytes()), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _copied(package: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads((package / "manifest.json").read_bytes())["files"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return {}
 
 
 def _has_run(package: Path, session: int) -> bool:
@@ -220,7 +252,7 @@ def _end_observer(observer: subprocess.Popen[bytes]) -> None:
         print("the observer did not end in time: the last metrics may be missing", flush=True)
         return
     if code:
-        print("the observer has failed: metrics may be missing", flush=True)
+        print("the observer was killed: metrics may be missing", flush=True)
 
 
 def _report_not_started(command: list[str], folder: Path, error: OSError) -> int:

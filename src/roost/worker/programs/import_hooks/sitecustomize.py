@@ -54,18 +54,19 @@ def _numbers(values: Any, prefix: str = "") -> dict[str, float]:
     return found
 
 
-def _wrap(owner: Any, name: str, before: Any) -> None:
-    """Replaces a function by one that reports its arguments first."""
+def _wrap(owner: Any, name: str, report: Any, *, is_after: bool = False) -> None:
+    """Replaces a function by one that reports its arguments first, or after the call."""
     original = getattr(owner, name, None)
     if original is None or getattr(original, "_roost", False):
         return
 
     def call(*arguments: Any, **options: Any) -> Any:
+        result = original(*arguments, **options) if is_after else None
         try:
-            before(*arguments, **options)
+            report(*arguments, **options)
         except Exception:
             pass
-        return original(*arguments, **options)
+        return result if is_after else original(*arguments, **options)
 
     vars(call).update(_roost=True, __wrapped__=original)
     call.__name__ = getattr(original, "__name__", name)
@@ -100,11 +101,11 @@ def _watch_roost(module: Any) -> None:
 
 
 def _watch_writer(module: Any) -> None:
-    def opened(writer: Any, log_dir: Any = None, *_: Any, **__: Any) -> None:
-        if log_dir is not None:
-            _report(events=os.path.abspath(os.fspath(log_dir)))
+    def opened(writer: Any, *_: Any, **__: Any) -> None:
+        folder = getattr(writer, "log_dir", None) or writer.logdir  # of tensorboardX
+        _report(events=os.path.abspath(os.fspath(folder)))
 
-    _wrap(module.SummaryWriter, "__init__", opened)
+    _wrap(module.SummaryWriter, "__init__", opened, is_after=True)
 
 
 _WATCHED = {
