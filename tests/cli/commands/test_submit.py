@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 import time
@@ -247,7 +248,15 @@ def test_a_package_whose_name_looks_like_a_setting_goes_on(here: Lab) -> None:
         (["fork", "runs/a", "seed=3"], UsageError, "roost fork runs/a seed=3`.*submit continue"),
     ],
 )
-def test_misuse(here: Lab, typed: list[str], error: type[RoostError], said: str, messages: Messages) -> None:
+def test_misuse(
+    here: Lab,
+    typed: list[str],
+    error: type[RoostError],
+    said: str,
+    messages: Messages,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")  # it has a `python`
     Path("fail.py").touch()
     with pytest.raises(error, match=said) as refused:
         submit(*typed)

@@ -343,7 +343,7 @@ def test_a_full_and_a_read_only_disk_end_no_analyzer(package: PackageFolder, tmp
             (disk / "run" / "fill").unlink()
             error = one.ended(waits).error or ""
             assert "No space left" in error, "its value could not be stored"
-            assert error.endswith("; fix: make space, then run it again")
+            assert error.endswith("; fix: make space, then type the same command again")
             assert "bytes of output were lost: disk full" in one.printed("failed after")
             place = one.ask("def experience(self): ...")
             assert one.ended(place).state == "succeeded"

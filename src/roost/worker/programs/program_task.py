@@ -175,7 +175,7 @@ def _has_run(package: Path, session: int) -> bool:
 def _say_how_it_begins(
     program: ProgramRequest, checkpoint: Path | None, command: list[str], *, is_first: bool
 ) -> None:
-    if is_first:
+    if is_first or not (checkpoint is not None or program.resume_with):
         return
     if checkpoint is not None and command != program.command:
         line = f"resumes from its checkpoint {checkpoint}"
@@ -183,10 +183,8 @@ def _say_how_it_begins(
         line = f"resumes with {' '.join(program.resume_with)}"
     elif program.resume_with:
         line = "has no checkpoint yet: it begins again"
-    elif checkpoint is not None:
-        line = f"finds its checkpoint in ROOST_RESUME_FROM: {checkpoint}"
     else:
-        line = "begins again: it has no checkpoint"
+        line = f"finds its checkpoint in ROOST_RESUME_FROM: {checkpoint}"
     print(f"the program {line}", flush=True)
 
 

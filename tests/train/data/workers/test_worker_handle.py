@@ -195,14 +195,14 @@ def test_a_slow_worker_that_gets_further_is_waited_for(monkeypatch: pytest.Monke
 
     def make(context: WorkerContext) -> Work:
         def work(task: int) -> int:
-            for index in range(40):
+            for index in range(30):
                 context.begin_sample(index)
-                time.sleep(0.01)
+                time.sleep(0.05)
             return task
 
         return work
 
-    with pools(make, 1, takes_context=True, timeout_seconds=0.1) as found:
+    with pools(make, 1, takes_context=True, timeout_seconds=1.0) as found:
         assert list(found.map([1])) == [1]
 
 
