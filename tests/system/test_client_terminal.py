@@ -281,10 +281,11 @@ def test_without_colours_and_in_ascii(served: Served, terminal: Open) -> None:
     client = terminal({**served.environment, "NO_COLOR": "1"}, f"{ROOST} client")
     client.wait_for_text("sleeps")
     assert not _COLOUR.search(client.screen(with_colours=True))
-    plain = terminal({**served.environment, "LC_ALL": "C"}, f"{ROOST} client --readonly")
-    plain.wait_for_text("sleeps")
-    assert plain.screen().isascii()
-    assert "read only" in plain.screen()
+    for variable in ("LC_ALL", "LANG"):
+        plain = terminal({**served.environment, variable: "C"}, f"{ROOST} client --readonly")
+        plain.wait_for_text("sleeps")
+        assert plain.screen().isascii(), variable
+        assert "read only" in plain.screen()
 
 
 def test_what_the_client_says_before_it_takes_the_screen(tmp_path: Path, terminal: Open) -> None:
