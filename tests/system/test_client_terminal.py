@@ -277,6 +277,18 @@ def test_ctrl_z_and_fg(served: Served, terminal: Open) -> None:
     client.require_restored()
 
 
+def test_ctrl_z_and_fg_of_a_line_shell(served: Served, terminal: Open) -> None:
+    shell = terminal(served.environment, f"{ROOST} simple")
+    shell.wait_for_text("roost>")
+    shell.keys("C-z")
+    shell.wait_for_text("Stopped")
+    shell.type("fg")
+    shell.keys("Enter")
+    shell.type("showTask")
+    shell.keys("Enter")
+    shell.wait_for_text("sleeps")
+
+
 def test_without_colours_and_in_ascii(served: Served, terminal: Open) -> None:
     client = terminal({**served.environment, "NO_COLOR": "1"}, f"{ROOST} client")
     client.wait_for_text("sleeps")
