@@ -277,6 +277,19 @@ def test_ctrl_z_and_fg(served: Served, terminal: Open) -> None:
     client.require_restored()
 
 
+def test_an_editor_that_is_missing_gives_the_terminal_back(served: Served, terminal: Open) -> None:
+    client = terminal({**served.environment, "EDITOR": "no-such-editor"}, f"{ROOST} client")
+    client.wait_for_text("sleeps")
+    client.keys("e")
+    client.wait_for_text("cannot be started")
+    client.keys("?")
+    client.wait_for_text("Keys")
+    client.keys("q")
+    client.wait_until_gone("Keys")
+    client.keys("q")
+    client.require_restored()
+
+
 def test_ctrl_z_and_fg_of_a_line_shell(served: Served, terminal: Open) -> None:
     shell = terminal(served.environment, f"{ROOST} simple")
     shell.wait_for_text("roost>")

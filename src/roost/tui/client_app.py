@@ -24,7 +24,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.cells import cell_len
@@ -228,6 +228,18 @@ class RoostClient(App[int]):
             await handled.wait()
 
     _is_function_key = False
+
+    @contextlib.contextmanager
+    def suspend(self) -> Iterator[None]:
+        """Gives the terminal to another program. Textual's own would not take it back after an error."""
+        trouble = None
+        with super().suspend():
+            try:
+                yield
+            except Exception as error:  # noqa: BLE001  - raised below
+                trouble = error
+        if trouble is not None:
+            raise trouble
 
     def draw_all(self) -> None:
         """Draws the whole screen, after another program had the terminal."""
@@ -661,7 +673,8 @@ class RoostClient(App[int]):
         drawn = await asyncio.to_thread(pictures.sixel, data, width, height)
         with self.suspend():
             print("\x1b[2J\x1b[H" + drawn, flush=True)
-            input("Enter goes back")
+            with contextlib.suppress(EOFError):
+                input("Enter goes back")
         self.draw_all()
 
     # --- actions: changes
