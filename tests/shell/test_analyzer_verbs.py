@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -80,6 +81,32 @@ def test_a_script_is_followed_to_its_end_and_edits_are_seen(
     assert "\nfirst\n" in whole and "second" in whole
     assert "\x1b[31mfirst\x1b[0m\n" in shown(runner, f"showAN -t {analyzer} -s")
     assert click.unstyle(shown(runner, f"logs {analyzer} -n 3")).splitlines() == whole.splitlines()[-3:]
+
+
+def test_a_script_is_followed_while_the_server_is_killed_and_started(
+    server: Server, runner: VerbRunner, scripts: Path
+) -> None:
+    lines = [
+        "import time",
+        "from pathlib import Path",
+        "def experience(self):",
+        "    print('begins', flush=True)",
+        f"    while not Path({str(server.folder / 'go')!r}).exists(): time.sleep(0.01)",
+        "    print('ends')",
+    ]
+    (scripts / "waits.py").write_text("\n".join(lines))
+    pieces = runner.run("runExp waits")
+    seen = ""
+    while "begins" not in seen:
+        seen += next(pieces)
+    server.kill()
+    start = threading.Thread(target=server.start)
+    start.start()
+    (server.folder / "go").touch()
+    seen += "".join(pieces)
+    start.join()
+    (server.folder / "go").unlink()
+    assert seen.count("begins") == seen.count("ends") == 1 and "succeeded in" in seen.splitlines()[-1]
 
 
 def test_ctrl_c_interrupts_the_script_and_not_the_analyzer(runner: VerbRunner, scripts: Path) -> None:

@@ -159,6 +159,8 @@ def test_lines_from_a_pipe(server: Server) -> None:
         "error: there is no verb 'nothing'",
         "error: showTask has no option '-x'",
     ]
+    said = piped("nothing a\u2028exit\x85exit\x0cexit\nnothing b\n", "simple")
+    assert said.stderr.count("there is no verb 'nothing'") == 2  # only a newline ends a verb
     said = piped("exit\nnothing\n", "simple", program=WITHOUT_TOOLKIT)
     assert (said.returncode, said.stdout, said.stderr) == (0, "Waiting for command...\n", "")
     port = str(server.about.port)

@@ -33,7 +33,7 @@ class TmuxTerminal:
             "PS1": "$ ",
             **environment,
         }
-        for name in ("NO_COLOR", "TMUX", "COLUMNS", "LINES", "LC_ALL"):
+        for name in ("NO_COLOR", "TMUX", "COLUMNS", "LINES", "LC_ALL", "LC_CTYPE"):
             if name not in environment:
                 self._environment.pop(name, None)
         columns, rows = size

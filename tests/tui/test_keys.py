@@ -259,6 +259,30 @@ def test_what_follows_a_key_in_one_burst_gets_where_it_was_meant_to() -> None:
     assert lines == []
 
 
+def test_keys_that_come_at_once_are_handled_one_after_the_other() -> None:
+    """As on a slow connection: each may be about what the one before has chosen."""
+    lines: list[str] = []
+
+    async def body() -> None:
+        async with client_on(small_lab()) as pilot:
+            app = app_of(pilot)
+            app.run_verb = lines.append  # type: ignore[method-assign]
+
+            async def send(*keys: str) -> None:
+                for key in keys:
+                    app.post_message(Key(key, key if len(key) == 1 else None))
+                await settle(pilot)
+
+            await send("j", "h")
+            await send("slash", *"vit", "enter", "x", "y", "r")
+            await send("f1", "escape", "f1", *"help", "enter", "escape", "escape", "g", "x", "escape", "h")
+            assert app.focused is app.tasks
+            assert app.command.input.value == ""
+
+    drive(body)
+    assert lines == ["hold T_13", "del T_13", "release T_13", "help", "hold T_12"]
+
+
 def test_the_history_of_the_command_line() -> None:
     async def body() -> None:
         async with client_on(small_lab()) as pilot:

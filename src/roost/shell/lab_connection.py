@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from roost.base.errors import NotFound
+from roost.base.errors import NotFound, Refused, RoostError, UsageError
 from roost.operations.queue import card_request
 from roost.operations.queue.card_request import CardRequest
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 CheckpointName = int | Literal["last", "best", "untrained"]
 
 _USUAL_CARDS = CardRequest()
+_PATIENCE_SECONDS, _PAUSE_SECONDS = 30.0, 0.1
 _MAX_ROWS = 1000
 """The longest page of a list."""
 _UNKNOWN_MB = 1 << 40
@@ -63,6 +65,21 @@ class LabConnection:
 
     def set_typed_words(self, words: Sequence[str]) -> None:
         """Names the words of the line that is carried out next; without a server a new package has them."""
+
+    def wait_until_answered(self) -> bool:
+        """Waits for a server that may have been lost, as it is restarted; returns whether it answers."""
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while True:
+            try:
+                self.client.about()
+            except (Refused, UsageError):
+                return False
+            except RoostError:
+                if time.monotonic() > deadline:
+                    return False
+                time.sleep(_PAUSE_SECONDS)
+            else:
+                return True
 
     def new_project(self, folder: str, *, template: str) -> ProjectResponse:
         """Creates a project."""

@@ -73,7 +73,7 @@ class LineShell:
             typed = read_line(self._prompt())
         except EOFError:
             return self._may_leave()
-        for line in typed.splitlines():
+        for line in typed.removesuffix("\n").split("\n"):  # `splitlines` would make verbs of parts of a text
             self._carry_out(line)
             if self._runner.wants_exit:
                 self._runner.wants_exit = False

@@ -48,5 +48,6 @@ def create(connection: LabConnection, watched: Callable[[], str | None]) -> Call
         complete_in_thread=True,
         complete_while_typing=False,
         enable_history_search=True,
+        enable_suspend=True,  # Ctrl-Z
     )
     return session.prompt

@@ -40,7 +40,7 @@ class ShellHistory(History):
             data = bytes(safe_read.read(self._path, max_bytes=1 << 26))
         except OSError:
             return
-        lines = data.decode("utf-8", "replace").splitlines()
+        lines = data.decode("utf-8", "replace").split("\n")
         if len(data) > _MAX_BYTES:
             kept = data[-_MAX_BYTES // 2 :].partition(b"\n")[2]
             with suppress(OSError):
@@ -49,7 +49,7 @@ class ShellHistory(History):
 
     def store_string(self, string: str) -> None:
         """Appends a line."""
-        text = " ".join(string.splitlines()).strip()
+        text = string.replace("\n", " ").strip()
         with suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._write(f"{text}\n".encode("utf-8", "replace"), os.O_APPEND)

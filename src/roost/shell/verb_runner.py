@@ -339,10 +339,15 @@ class VerbRunner:
         """Yields the output of a call until its script has ended. The first interrupt ends the script, a
         second one the following."""
         pieces = _FollowedCall(self.connection, call)
-        is_interrupted = False
+        is_interrupted = has_failed = False
         while not pieces.has_ended:
             try:
                 yield from pieces.read()
+                has_failed = False
+            except RoostError:
+                if has_failed or not self.connection.wait_until_answered():
+                    raise
+                has_failed = True  # the server was away, or the error comes again
             except KeyboardInterrupt:
                 if is_interrupted:
                     yield "\nthe analyzer continues; showAN prints its output\n"

@@ -148,7 +148,7 @@ def _flag(written: str, summary: str, name: str = "") -> VerbParameter:
 _MEMORY = VerbParameter(
     "-m",
     _Kind.MEMORY,
-    "Memory of a card, in MB or as 20GB; default: as earlier runs used.",
+    "Memory of all cards together, in MB or as 20GB; default: as earlier runs used.",
     "memory_mb",
     "MB",
 )

@@ -24,14 +24,14 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.cells import cell_len
 from textual.app import App, ComposeResult
 from textual.binding import BindingType
 from textual.containers import Container, Vertical
-from textual.events import Event, Key, Resize
+from textual.events import Event, Key, Paste, Resize
 from textual.geometry import Size
 from textual.theme import Theme
 from textual.timer import Timer
@@ -148,7 +148,7 @@ class RoostClient(App[int]):
         )
         self.analyzer = OutputPane("analyzer", "F3 Analyzer output", _NO_ANALYZER)
         self.run_pane = RunPane(self.view)
-        self.command = CommandLine()
+        self.command = CommandLine(self)
         self.run_view = RunView(self.run_pane, self.view, self.link, is_unicode=not self.is_ascii)
         self._set_colours()
         yield self.status
@@ -211,14 +211,35 @@ class RoostClient(App[int]):
         )
 
     async def on_event(self, event: Event) -> None:
-        """Notes the key: `check_action` gets the action only."""
+        """Notes the key: `check_action` gets the action only. The widget that a key is for has handled it
+        before the next one, which may be about what it selected: keys of a slow connection come at once."""
+        if not isinstance(event, (Key, Paste)) or event.is_forwarded:
+            await super().on_event(event)
+            return
         if isinstance(event, Key):
             self._is_function_key = event.key != "colon"
             if self.message and self.focused is not self.command.input:
                 self.say("")
+        target, handled = self.focused, asyncio.Event()
         await super().on_event(event)
+        # Only the help is ever removed; it would not answer.
+        is_forwarded = event.is_forwarded and target is not None and len(self.screen_stack) == 1
+        if is_forwarded and target.call_later(handled.set):
+            await handled.wait()
 
     _is_function_key = False
+
+    @contextlib.contextmanager
+    def suspend(self) -> Iterator[None]:
+        """Gives the terminal to another program. Textual's own would not take it back after an error."""
+        trouble = None
+        with super().suspend():
+            try:
+                yield
+            except Exception as error:  # noqa: BLE001  - raised below
+                trouble = error
+        if trouble is not None:
+            raise trouble
 
     def draw_all(self) -> None:
         """Draws the whole screen, after another program had the terminal."""
@@ -652,7 +673,8 @@ class RoostClient(App[int]):
         drawn = await asyncio.to_thread(pictures.sixel, data, width, height)
         with self.suspend():
             print("\x1b[2J\x1b[H" + drawn, flush=True)
-            input("Enter goes back")
+            with contextlib.suppress(EOFError):
+                input("Enter goes back")
         self.draw_all()
 
     # --- actions: changes
@@ -721,9 +743,8 @@ class RoostClient(App[int]):
 
     # --- the command line
 
-    def on_command_line_entered(self, event: CommandLine.Entered) -> None:
+    def line_entered(self, purpose: str, text: str) -> None:
         """Carries out what was entered."""
-        purpose, text = event.purpose, event.text
         if purpose == "verb":
             if text.strip():
                 self.run_verb(text)
@@ -754,24 +775,24 @@ class RoostClient(App[int]):
         elif text.strip():
             self.run_verb(f"{purpose} {self._about} {text.strip()}")
 
-    def on_command_line_changed(self, event: CommandLine.Changed) -> None:
+    def line_changed(self, purpose: str, text: str) -> None:
         """Filters while a filter is typed; a confirmation needs no Enter."""
-        if event.purpose == "filter":
-            self._set_filter(event.text)
-        elif event.purpose.startswith("confirm ") and event.text.strip():
+        if purpose == "filter":
+            self._set_filter(text)
+        elif purpose.startswith("confirm ") and text.strip():
             self.command.reset()
-            self.on_command_line_entered(CommandLine.Entered(event.purpose, event.text))
+            self.line_entered(purpose, text)
 
-    def on_command_line_left(self, event: CommandLine.Left) -> None:
+    def line_left(self, purpose: str) -> None:
         """Goes back to the view in front."""
-        if event.purpose == "filter":
+        if purpose == "filter":
             self._set_filter("")
         self.say("")
         self._focus_front()
 
-    def on_command_line_candidates(self, event: CommandLine.Candidates) -> None:
+    def show_candidates(self, words: Sequence[str]) -> None:
         """Shows completions in the last line."""
-        self.say("  ".join(event.words[:40]))
+        self.say("  ".join(words[:40]))
 
     def _focus_front(self) -> None:
         self.screen.set_focus(self.query_one(f"#{self.front}"))

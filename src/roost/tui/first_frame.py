@@ -41,7 +41,18 @@ def show(fd: int, title: str, *, unicode: bool, colours: bool) -> None:
     os.write(fd, paint(title, (columns, rows), unicode=unicode, colours=colours).encode())
 
 
-def needs_ascii(environment: Mapping[str, str] = os.environ, encoding: str = "utf-8") -> bool:
+def started_environment() -> Mapping[str, str]:
+    """Returns the variables with which this process was started. In the locale C, Python sets LC_CTYPE to
+    C.UTF-8 before any of its code runs, whatever the terminal shows."""
+    try:
+        with open("/proc/self/environ", "rb") as file:
+            lines = os.fsdecode(file.read()).split("\0")
+    except OSError:  # not Linux
+        return os.environ
+    return {name: value for name, _, value in (line.partition("=") for line in lines)}
+
+
+def needs_ascii(environment: Mapping[str, str], encoding: str) -> bool:
     """Whether the terminal cannot show UTF-8. The locale decides; without one, the encoding of stdout:
     Python's own is UTF-8 also in the locale C."""
     for name in ("LC_ALL", "LC_CTYPE", "LANG"):

@@ -18,6 +18,7 @@ from roost.lab.queue.queue_store import QueueStore
 from roost.lab.queue.task import CRASHED, ENDED, FAILED, PENDING, RUNNING, SUCCEEDED, Task
 from roost.operations.queue import list_tasks as listing
 from roost.operations.queue.list_tasks import (
+    REMOVED_NOTE,
     card_numbers,
     count_hidden,
     group_sweeps,
@@ -25,6 +26,7 @@ from roost.operations.queue.list_tasks import (
     task_row,
     wait_without_daemon,
 )
+from roost.operations.queue.why import why
 from roost.operations.task_results import Sweep, TaskRow
 from roost.package import live_progress
 from tests.lab.labs import Lab
@@ -192,6 +194,18 @@ def test_of_a_sweep_it_is_known_how_many_tasks_it_has(lab: Lab) -> None:
             end(store, one.id, SUCCEEDED)
     (sweep,) = group_sweeps(list_tasks(states=[SUCCEEDED]))
     assert isinstance(sweep, Sweep) and (len(sweep.tasks), sweep.total) == (2, 5)
+
+
+def test_that_the_package_was_removed_is_said_once(lab: Lab) -> None:
+    one = task(name="one")
+    reason = f"{REMOVED_NOTE}, and with it the record of its end"
+    with lab.store() as store:
+        store.submit([one])
+        running = store.transition(store.start(one, [], None), RUNNING, session=1)
+        store.transition(running, FAILED, reason=reason)
+    (row,) = list_tasks(all_tasks=True)
+    assert row.reason == reason
+    assert why("one")[0].why.count(REMOVED_NOTE) == 1
 
 
 def test_a_sweep_of_which_nothing_waits_says_why_one_did_not_succeed(lab: Lab) -> None:

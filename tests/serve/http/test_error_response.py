@@ -91,6 +91,7 @@ def test_setting_place_and_fix_are_in_the_answer() -> None:
         (UsageError("is no card", setting="CARD"), "cards", "cards: is no card", None),
         (UsageError("x --off", fix="`roost drain 0 --off`"), None, "x off", "`roost drain 0 --off`"),
         (UsageError("x", setting="--keep-free"), "keep_free_mb", "keep_free_mb: x", None),
+        (NotFound("x", setting="-s"), "scripts", "scripts: x", None),
     ],
 )  # fmt: skip
 def test_options_are_replaced_by_the_names_of_parameters(

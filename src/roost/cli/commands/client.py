@@ -89,7 +89,9 @@ def _run(url: str | None, place: str, readonly: bool, theme: str, is_ascii: bool
     for name in ("COLUMNS", "LINES"):  # `resize` and GNU readline export them; Textual would prefer them
         os.environ.pop(name, None)
     gc.disable()  # imports make few cycles, and the collector would take a tenth of the start
-    only_ascii = is_ascii or first_frame.needs_ascii(os.environ, sys.stdout.encoding or "ascii")
+    only_ascii = is_ascii or first_frame.needs_ascii(
+        first_frame.started_environment(), sys.stdout.encoding or "ascii"
+    )
     first_frame.show(
         sys.stdout.fileno(), f"roost {place}", unicode=not only_ascii, colours=not os.environ.get("NO_COLOR")
     )

@@ -76,7 +76,7 @@ def list_tasks(
 def reason_text(task: Task, labels: TaskLabels) -> str:
     """Returns why a task is pending, or did not succeed, for people."""
     parts = [labels.replace_ids(task.reason)] if task.reason else []
-    if resolve.is_removed(task):
+    if resolve.is_removed(task) and REMOVED_NOTE not in (task.reason or ""):
         parts.append(REMOVED_NOTE)
     return "; ".join(parts)
 

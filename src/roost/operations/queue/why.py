@@ -94,7 +94,7 @@ def _explanation(
     is_watched: bool,
 ) -> TaskExplanation:
     line = labels.replace_ids(state_line) + _guard_note(task) + _place_note(task, ahead)
-    if resolve.is_removed(task):
+    if resolve.is_removed(task) and REMOVED_NOTE not in line:
         line += f"; {REMOVED_NOTE}"
     if task.need.opportunistic and task.state not in ENDED:
         line += "; it is opportunistic: it gives way to other tasks"

@@ -44,6 +44,7 @@ _FIELD_OF_OPTION = {
     **{option: field for field, option in OPTIONS_OF_OTHER_NAMES.items()},
     "--": "command",
     "-d": "allowed",
+    "-s": "scripts",
     "CARD": "cards",
     "--keep-free": "keep_free_mb",
     "--from": "begin",

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal
-from textual.events import Key
-from textual.message import Message
+from textual.events import Key, Paste
 from textual.widgets import Input, Label
 
 PROMPT = "❯"
@@ -44,48 +43,39 @@ class CommandInput(Input):
             event.stop()
             event.prevent_default()
             await self.run_action(binding.action)
+            self._owner.text_changed()
             return
         await super()._on_key(event)
+        self._owner.text_changed()
+
+    def _on_paste(self, event: Paste) -> None:
+        super()._on_paste(event)
+        event.prevent_default()
+        self._owner.text_changed()
+
+
+class CommandListener(Protocol):
+    """Gets what is typed, at once: a message would come after keys that follow, which depend on it."""
+
+    def line_entered(self, purpose: str, text: str) -> None:
+        """Enter: a line, and what was asked: ``verb``, or that of `CommandLine.ask`."""
+
+    def line_changed(self, purpose: str, text: str) -> None:
+        """The text changed while something was asked that takes effect at once, such as a filter."""
+
+    def line_left(self, purpose: str) -> None:
+        """Esc was pressed."""
+
+    def show_candidates(self, words: Sequence[str]) -> None:
+        """Shows completions; none: there is nothing to show."""
 
 
 class CommandLine(Horizontal):
     """The prompt and the input."""
 
-    class Entered(Message):
-        """A line was entered.
-
-        Attributes:
-            purpose: What was asked: ``verb``, or that of `ask`.
-            text: The line.
-        """
-
-        def __init__(self, purpose: str, text: str) -> None:
-            super().__init__()
-            self.purpose, self.text = purpose, text
-
-    class Changed(Message):
-        """The text changed while something was asked that takes effect at once, such as a filter."""
-
-        def __init__(self, purpose: str, text: str) -> None:
-            super().__init__()
-            self.purpose, self.text = purpose, text
-
-    class Left(Message):
-        """Esc was pressed."""
-
-        def __init__(self, purpose: str) -> None:
-            super().__init__()
-            self.purpose = purpose
-
-    class Candidates(Message):
-        """Completions to show; none: there is nothing to show."""
-
-        def __init__(self, words: Sequence[str]) -> None:
-            super().__init__()
-            self.words = list(words)
-
-    def __init__(self) -> None:
+    def __init__(self, listener: CommandListener) -> None:
         super().__init__(id="command")
+        self._listener = listener
         self.purpose = "verb"
         self.history: list[str] = []
         self._place = 0
@@ -132,7 +122,7 @@ class CommandLine(Horizontal):
         self._place = len(self.history)
 
     def _enter(self) -> None:
-        """Passes the line on. At once, not by Textual's message: the next key is no part of the line."""
+        """Passes the line on."""
         purpose, text = self.purpose, self.input.value
         if purpose == "verb" and text.strip() and self.history[-1:] != [text]:
             self.history.append(text)
@@ -140,8 +130,8 @@ class CommandLine(Horizontal):
             self.remember(text)
         self.reset()
         self._cycle = None
-        self.post_message(self.Candidates(()))
-        self.post_message(self.Entered(purpose, text))
+        self._listener.show_candidates(())
+        self._listener.line_entered(purpose, text)
 
     def add_history(self, lines: Sequence[str]) -> None:
         """Adds lines of former clients and shells, the oldest first."""
@@ -149,26 +139,25 @@ class CommandLine(Horizontal):
         self.history[:0] = lines[-_MAX_HISTORY:]
         self._place = len(self.history) if is_new else self._place + len(lines)
 
-    def on_input_changed(self, event: Input.Changed) -> None:
+    def text_changed(self) -> None:
         """Passes on what takes effect at once."""
-        event.stop()
         if self.purpose != "verb":
-            self.post_message(self.Changed(self.purpose, event.value))
+            self._listener.line_changed(self.purpose, self.input.value)
 
     def takes_key(self, event: Key) -> bool:
         """Handles Enter and the keys of history, completion and leaving; returns whether it was one."""
         key = event.key
         if key != "tab" and key != "shift+tab":
             if self._cycle is not None:
-                self.post_message(self.Candidates(()))
+                self._listener.show_candidates(())
             self._cycle = None
         if key == "escape":
             purpose = self.purpose
             if purpose == "verb":
                 self._draft = self.input.value
             self.reset()
-            self.post_message(self.Candidates(()))
-            self.post_message(self.Left(purpose))
+            self._listener.show_candidates(())
+            self._listener.line_left(purpose)
             return True
         if key == "enter":
             self._enter()
@@ -203,7 +192,7 @@ class CommandLine(Horizontal):
         at = (at + direction) % len(words)
         self._put(words[at], rest)
         self._cycle = (words, rest, at)
-        self.post_message(self.Candidates([one.shown for one in words]))
+        self._listener.show_candidates([one.shown for one in words])
 
     def offer(self, line: str, words: Sequence[CompletionWord]) -> None:
         """Completes a line with the words that may stand at its end, as a shell does: the only one, or what
@@ -226,7 +215,7 @@ class CommandLine(Horizontal):
         if len(common) > position - start and all(one.start == start for one in words):
             self._put(CompletionWord(start, common, ""), rest)
         self._cycle = (list(words), rest, -1)
-        self.post_message(self.Candidates([one.shown for one in words]))
+        self._listener.show_candidates([one.shown for one in words])
 
     def _put(self, word: CompletionWord, rest: str) -> None:
         line = self.input.value[: word.start] + word.text
