@@ -30,7 +30,7 @@ MARKERS = (
     "soak: takes longer than CI may; only `make soak` runs it",
 )
 MEMORY, MIN_ROOM_BYTES = Path("/dev/shm"), 12 << 30
-OWN_FOLDER = MEMORY / f"roost-tests-{os.geteuid()}.{os.getpid()}"
+OWN_FOLDER = MEMORY / f"tests-of-roost-{os.geteuid()}.{os.getpid()}"
 LAUNCHERS = (
     "RANK",
     "LOCAL_RANK",
