@@ -264,7 +264,7 @@ def test_expected_starts_come_from_progress_and_time_limits(lab: Lab, follower: 
 def test_a_training_is_followed_with_its_settings_metrics_and_end(
     lab: Lab, follower: Follower, tmp_path: Path
 ) -> None:
-    config = project(tmp_path / "project", max_epochs="3")
+    config = project(tmp_path / "project", max_epochs="40")
     lab.start()
     queued = lab.train(config, "optimizers.main.lr=0.002")
     follower.until(lambda: follower.state_of(queued.id) == "succeeded", 120)
