@@ -38,6 +38,17 @@ def test_calls_of_mlflow(tmp_path: Path) -> None:
     assert {"metrics": {"a": 1.0, "b": 2.5}, "step": 4} in found
 
 
+def test_calls_of_wandb_have_its_steps(tmp_path: Path) -> None:
+    logged = "[({'a': 1}, {}), ({'a': 2}, {'commit': False}), ({'b': 3}, {}), ({'a': 4}, {'step': 9}), "
+    logged += "({'a': 5}, {'step': 12, 'commit': True}), ({'a': 6}, {})]"
+    code = (
+        "import wandb\nrun = wandb.init(mode='offline', settings=wandb.Settings(console='off'))\n"
+        f"for data, given in {logged}:\n    run.log(data, **given)\n"
+        "assert run.step == 14\nrun.finish()"
+    )
+    assert [call["step"] for call in run(tmp_path, code)] == [0, 1, 1, 9, 12, 13]
+
+
 def test_calls_of_roost_init(tmp_path: Path) -> None:
     code = (
         "import roost\nwith roost.init({}, name='inner', root='runs') as run:\n"

@@ -75,9 +75,16 @@ def _wrap(owner: Any, name: str, report: Any, *, is_after: bool = False) -> None
 
 
 def _watch_wandb(module: Any) -> None:
-    def log(run: Any, data: Any = None, step: Any = None, *_: Any, **__: Any) -> None:
-        own = step if step is not None else getattr(run, "step", None)
-        _report(metrics=_numbers(data or {}), step=None if own is None else int(own))
+    steps: dict[int, int] = {}  # by run, as W&B counts them: to ask it for its step takes 0.4 ms
+
+    def log(run: Any, data: Any = None, step: Any = None, commit: Any = None, *_: Any, **__: Any) -> None:
+        if step is not None:
+            steps[id(run)] = int(step)
+        elif id(run) not in steps:
+            steps[id(run)] = int(run.step)  # of a run that W&B continues
+        _report(metrics=_numbers(data or {}), step=steps[id(run)])
+        if commit or (commit is None and step is None):
+            steps[id(run)] += 1
 
     _wrap(module.Run, "log", log)
 
