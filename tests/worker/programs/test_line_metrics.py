@@ -80,8 +80,16 @@ def test_values_that_are_not_finite() -> None:
 
 def test_a_progress_bar() -> None:
     found = parse("epoch 3:  45%|####      | 450/1000 [00:10<00:12, 43.2it/s, loss=0.31]")
-    assert found == LineValues({"loss": 0.31}, epoch=3, step=450, of=1000, is_bar=True)
+    assert found == LineValues({"loss": 0.31}, epoch=3, step=450, of=1000, is_bar=True, is_redrawn=True)
     assert parse("train:  10%|#  | 1/10 [00:00<00:01, loss=1]").metrics == {"train/loss": 1.0}
+
+
+def test_what_the_trainer_of_hugging_face_prints_after_its_bar() -> None:
+    logged = "{'loss': '0.6925', 'grad_norm': '0.317', 'learning_rate': '3.4e-05', 'epoch': '1.906'}"
+    found = parse(f" 32%|###       | 61/192 [00:01<00:02, 58.36it/s]      {logged}")
+    assert found.metrics == {"loss": 0.6925, "grad_norm": 0.317, "learning_rate": 3.4e-05}
+    assert (found.epoch, found.step, found.of) == (None, 61, 192) and not found.is_redrawn
+    assert parse("{'eval_loss': '0.5'}").metrics == {"valid/loss": 0.5}
 
 
 def test_an_expression_of_the_user() -> None:

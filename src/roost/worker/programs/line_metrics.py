@@ -39,11 +39,13 @@ _FILLERS = frozenset(["is", "was", "of", "the", "at"])
 _NUMBER = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan\b|inf\b)"
 _PAIR = re.compile(
     r"(?P<name>[A-Za-z_][\w@./-]*(?:[ ][A-Za-z_][\w@./-]*){0,2})['\"]?(?:\s*[:=]\s*|\s+)"
-    rf"[\[(]?\s*(?:tensor\()?(?P<value>{_NUMBER})(?![\w.])(?:\s*(?:/|of)\s*(?P<of>\d+(?:\.\d+)?))?",
+    rf"[\[(]?\s*(?:tensor\(|['\"])?(?P<value>{_NUMBER})(?![\w.])(?:\s*(?:/|of)\s*(?P<of>\d+(?:\.\d+)?))?",
     re.IGNORECASE,
 )
 _WITHIN = re.compile(r"[\[(]\s*(?P<value>\d+)\s*/\s*(?P<of>\d+)")
-_BAR = re.compile(r"(?P<label>[^|]*?)\d+%\|[^|]*\|\s*(?P<value>\d+)/(?P<of>\d+)\s*\[(?P<rest>[^\]]*)")
+_BAR = re.compile(
+    r"(?P<label>[^|]*?)\d+%\|[^|]*\|\s*(?P<value>\d+)/(?P<of>\d+)\s*\[(?P<rest>[^\]]*)\]?(?P<after>.*)"
+)
 _COLOR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _WORD = re.compile(r"[A-Za-z]+[0-9]*")
 _MAX_COUNT = 2**40
@@ -64,6 +66,8 @@ class LineValues(NamedTuple):
     of: int | None = None
     """The number of steps: of an epoch if the line has one, else of the run."""
     is_bar: bool = False
+    is_redrawn: bool = False
+    """Whether its metrics are only those of a bar, which is redrawn all the time."""
 
 
 class LineParser:
@@ -130,12 +134,15 @@ def _raise_timeout(number: int, frame: FrameType | None) -> NoReturn:
 
 def _parse_bar(bar: re.Match[str]) -> LineValues:
     label = _parse_line(bar["label"] + " ")
-    metrics = dict(_parse_line(bar["rest"]).metrics)
+    # Hugging Face's Trainer prints what it logs after the bar, in the same line.
+    after = _parse_line(bar["after"])
+    metrics = {**_parse_line(bar["rest"]).metrics, **after.metrics}
     split = _split_of(bar["label"])
     if split is not None:
         metrics = {name if "/" in name else f"{split}/{name}": value for name, value in metrics.items()}
     step, of = _count(bar["value"]), _count(bar["of"])
-    return LineValues(metrics, label.epoch, label.epochs, step, of, is_bar=True)
+    is_redrawn = not after.metrics
+    return LineValues(metrics, label.epoch, label.epochs, step, of, is_bar=True, is_redrawn=is_redrawn)
 
 
 def _parse_line(line: str) -> LineValues:

@@ -153,7 +153,7 @@ class Observer:
 
     def _read_line(self, line: str) -> None:
         values = self._lines.parse(line)
-        if values.is_bar:
+        if values.is_redrawn:
             now = time.monotonic()
             if values.step != values.of and now < self._next_bar_row:
                 values = values._replace(metrics={})
