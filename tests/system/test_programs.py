@@ -17,6 +17,7 @@ import pytest
 
 from roost.package import records
 from roost.package.package import PackageFolder
+from roost.package.session_schema import ENDED_STATES
 from tests.waiting import wait_for
 
 ARGPARSE = """
@@ -123,6 +124,8 @@ def killed_when(code: Path, reached: Callable[[], bool], *arguments: str) -> Ite
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         process.communicate()
+    # Its guard, which has no path on its command line, may live until it has recorded the end.
+    wait_for(lambda: all(PackageFolder(one).state in ENDED_STATES for one in (code / "runs").iterdir()))
 
 
 def processes_of(folder: Path) -> list[int]:
