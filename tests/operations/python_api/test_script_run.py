@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import signal
@@ -116,10 +117,11 @@ def test_a_loop_killed_at_random_ends_bit_for_bit_as_one_that_was_not(tmp_path: 
 def test_fifty_kills_of_a_loop(tmp_path: Path) -> None:
     train(tmp_path / "whole")
     whole, killed = end_of(tmp_path / "whole"), 0
-    for number in range(10):
+    for number in itertools.count():  # a quick machine ends some runs before they are killed
         killed += kill_until_done(tmp_path / str(number), 8, seed=number)
         assert is_equal(whole, end_of(tmp_path / str(number)))
-    assert killed >= 50
+        if killed >= 50:
+            return
 
 
 def test_the_same_call_after_the_end_trains_nothing_more(tmp_path: Path) -> None:
