@@ -59,6 +59,21 @@ def test_lines_without_any_position_are_counted(package: Path) -> None:
     assert series(package, "loss") == ([1, 2], [3, 2])
 
 
+def test_losses_within_an_epoch_are_no_value_of_the_epoch(package: Path) -> None:
+    rows = ProgramRows(package, 1)
+    for epoch in (1, 2):
+        lines(rows, f"loss {epoch}1", f"loss {epoch}2", f"Epoch {epoch} done, accuracy 0.{epoch}")
+    lines(rows, "step 3 other_loss 7")
+    rows.close()
+    assert series(package, "loss") == ([1, 2, 3, 4], [11, 12, 21, 22])
+    assert series(package, "accuracy") == ([2, 4], [0.1, 0.2]) and series(package, "other_loss")[0] == [4]
+    again = ProgramRows(package, 2)
+    for epoch in (5, 6):
+        lines(again, f"Epoch {epoch}", "loss 1", "loss 2", f"validation loss {epoch}")
+    again.close()
+    assert series(package, "loss")[1][-4:] == [1, 2, 1, 2]
+
+
 def test_the_finest_source_counts_for_all(package: Path) -> None:
     rows = ProgramRows(package, 1)
     lines(rows, "epoch 700 acc 0.1")

@@ -34,6 +34,9 @@ class Source(IntEnum):
     CALLS = 5
 
 
+_OUTPUT = (Source.LINES, Source.EPOCHS, Source.STEPS)
+
+
 class ProgramRows:
     """Writes the rows and the progress of one session.
 
@@ -54,6 +57,7 @@ class ProgramRows:
         self._began = time.monotonic()
         self._clock: Source | None = None
         self._owners: dict[str, Source] = {}
+        self._at_step: set[str] = set()
         self._step, self._epoch = last_step, 0
         self._base, self._counted = 0, -1
         self._bar_total = 0
@@ -71,9 +75,11 @@ class ProgramRows:
         counted, source = self._counted_step(values)
         if counted is not None:
             self._advance(source, counted)
-        elif values.metrics:
-            source = Source.LINES
-            self._advance(source, self._step + 1)
+        elif self._clock is None and values.metrics:
+            self._advance(Source.LINES, self._step + 1)
+        # A loss that is printed again and again within an epoch is not one value of that epoch.
+        elif self._clock in _OUTPUT and self._at_step.intersection(values.metrics):
+            self._move(self._step + 1)
         self._write(source, values.metrics)
 
     def add(self, source: Source, step: int | None, metrics: Mapping[str, float]) -> None:
@@ -104,11 +110,19 @@ class ProgramRows:
     def _advance(self, source: Source, step: int) -> None:
         step = min(step, _MAX_STEP)
         if self._clock is None or source > self._clock:
-            if step < self._step and self._writer is not None:
+            is_lower = step < self._step and self._writer is not None
+            if is_lower and source in _OUTPUT:  # it counts by less than the lines before: their rows stay
+                return
+            if is_lower and self._writer is not None:
                 self._writer.go_back(max(0, step - 1))
-            self._clock, self._step = source, step
-        if source == self._clock:
-            self._step = max(self._step, step)
+            self._clock = source
+            self._move(step)
+        if source == self._clock and step > self._step:
+            self._move(step)
+
+    def _move(self, step: int) -> None:
+        self._step = step
+        self._at_step.clear()
 
     def _write(self, source: Source, metrics: Mapping[str, float]) -> None:
         # Lines of output are one source, however they count.
@@ -124,6 +138,7 @@ class ProgramRows:
                 self._writer = RecordsWriter(self._path, session=self._session, start_step=before)
             with contextlib.suppress(OSError):  # a full disk: it is kept, and written with the next row
                 self._writer.row(self._step, self._epoch, own)
+            self._at_step.update(own)
         self.publish()
 
     def _note_progress(self, values: LineValues) -> None:
