@@ -49,6 +49,15 @@ def options(need: ResourceRequest | None, **wanted: Any) -> TaskOptions:
     )
 
 
+@contextmanager
+def two_card_lab(folder: Path) -> Iterator[Lab]:
+    """A lab of two simulated cards in a folder, which is the environment of the block and ends with it."""
+    lab = Lab(folder, "sim:2x24GB")
+    with lab.here():
+        yield lab
+    lab.close()
+
+
 def submit_command(
     command: Sequence[str], options: TaskOptions, *, name: str | None = None, folder: Path | None = None
 ) -> NewTasks:

@@ -17,17 +17,15 @@ from roost.base.errors import ConfigError, NotFound, Refused, RoostError, UsageE
 from roost.cli.commands import submit as submitting
 from roost.cli.commands.submit import command
 from tests.cli.programs import Terminal
-from tests.lab.labs import Lab
+from tests.lab.labs import Lab, two_card_lab
 from tests.messages import Messages
 from tests.operations.packages import package, project
 
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path) -> Iterator[Lab]:
-    here = Lab(tmp_path, "sim:2x24GB")
-    with here.here():
+    with two_card_lab(tmp_path) as here:
         yield here
-    here.close()
 
 
 def submit(*arguments: str) -> int:

@@ -18,17 +18,14 @@ from roost.operations.programs.program_package import ProgramOptions
 from roost.operations.programs.submit_program import submit_program
 from roost.operations.queue.submit import submit_continue
 from roost.package.package import PackageFolder
-from tests.lab.labs import Lab
+from tests.lab.labs import Lab, two_card_lab
 from tests.messages import Messages
 
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path) -> Iterator[Lab]:
-    """A lab of two simulated cards, which ends with the test."""
-    here = Lab(tmp_path, "sim:2x24GB")
-    with here.here():
+    with two_card_lab(tmp_path) as here:
         yield here
-    here.close()
 
 
 def later(**given: object) -> TaskOptions:

@@ -22,7 +22,7 @@ from roost.operations.queue import new_tasks
 from roost.operations.queue.new_tasks import require_unqueued
 from roost.package.package import PackageFolder
 from tests.cli.programs import ROOST
-from tests.lab.labs import Lab, submit_command
+from tests.lab.labs import Lab, submit_command, two_card_lab
 from tests.lab.queued import task
 from tests.messages import Messages
 from tests.operations.packages import project
@@ -30,11 +30,8 @@ from tests.operations.packages import project
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path) -> Iterator[Lab]:
-    """A lab of two simulated cards, which ends with the test."""
-    here = Lab(tmp_path, "sim:2x24GB")
-    with here.here():
+    with two_card_lab(tmp_path) as here:
         yield here
-    here.close()
 
 
 def later(**given: object) -> TaskOptions:

@@ -26,18 +26,15 @@ from roost.operations.queue.why import why
 from roost.package import snapshot
 from roost.package.package import PackageFolder
 from tests.dlnest_project import dlnest_project
-from tests.lab.labs import Lab
+from tests.lab.labs import Lab, two_card_lab
 from tests.messages import Messages
 from tests.operations.packages import package, project
 
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path) -> Iterator[Lab]:
-    """A lab of two simulated cards, which ends with the test."""
-    here = Lab(tmp_path, "sim:2x24GB")
-    with here.here():
+    with two_card_lab(tmp_path) as here:
         yield here
-    here.close()
 
 
 def later(**given: object) -> TaskOptions:

@@ -54,7 +54,7 @@ def main(arguments: list[str]) -> int:
     checkpoint = own_checkpoint.newest(package, program, copied=copied)
     is_first = session == 1 or not _has_run(package, session)
     command = program.command_line(checkpoint, is_first=is_first)
-    environment = program_environment(package, session, None if is_first else checkpoint)
+    environment = variables_of_program(package, session, None if is_first else checkpoint)
     own_files = {name: (package / name).read_bytes() for name in _OWN_FILES if (package / name).exists()}
     output_start = os.fstat(1).st_size
     calls_path(package, session).parent.mkdir(exist_ok=True)
@@ -89,8 +89,8 @@ def main(arguments: list[str]) -> int:
     return _end_like(process.returncode)
 
 
-def program_environment(package: Path, session: int, checkpoint: Path | None) -> dict[str, str]:
-    """Returns the environment of the program: that of this process with what the program can use.
+def variables_of_program(package: Path, session: int, checkpoint: Path | None) -> dict[str, str]:
+    """Returns the variables of the program: those of this process with what the program can use.
 
     Args:
         package: The package.
