@@ -81,6 +81,8 @@ class PackageWriter:
         self._checkpoints: Checkpoints | None = None
         self._rows: RecordsWriter | None = None
         self._progress_file: ProgressFile | None = None
+        self._logged: Progress | None = None
+        """The position of the newest row of `log`."""
         self._next_publication = 0.0
         """The monotonic time from which the next row updates the progress record."""
 
@@ -201,7 +203,8 @@ class PackageWriter:
         if isinstance(error, SystemExit) and error.code in (None, 0):
             error = None
         try:
-            self._publish(checkpoints.newest if checkpoints is not None else None, "ended")
+            self._publish(self._last_position(checkpoints), "ended")
+            self._logged = None
             if rows is not None:
                 rows.close()
         except OSError as late:
@@ -211,6 +214,13 @@ class PackageWriter:
             error.add_note(f"the rows of this session may be incomplete: {late}")
         else:
             record.end("succeeded" if is_done else "stopped", "closed", error=error)
+
+    def _last_position(self, checkpoints: Checkpoints | None) -> Manifest | Progress | None:
+        """Returns the position of the newest checkpoint, or of a row after it."""
+        newest, logged = checkpoints.newest if checkpoints is not None else None, self._logged
+        if newest is None or (logged is not None and logged.step > newest.step):
+            return logged
+        return newest
 
     # ---- a checkpoint -------------------------------------------------------------------------------------
 
@@ -251,6 +261,7 @@ class PackageWriter:
         """
         given = {name: _number(name, value) for name, value in metrics.items()}
         self._open_rows(self.checkpoints().newest, first_step=where.step).row(where.step, where.epoch, given)
+        self._logged = where
         if time.monotonic() >= self._next_publication:
             self._next_publication = time.monotonic() + _PUBLICATION_SECONDS
             self._publish(where, "training")

@@ -29,6 +29,7 @@ from roost.base.errors import (
     RoostError,
     UsageError,
 )
+from roost.package import live_progress
 from tests.messages import Messages
 
 EPOCHS, KILLS = 3, 5
@@ -143,6 +144,14 @@ def test_without_a_checkpoint_the_first_row_of_a_session_replaces_those_from_its
     with roost.init(name="one", root=tmp_path) as run:
         run.log({"loss": 0})
     assert [row["step"] for row in run.package.rows()] == [1], "a loop that begins again"
+
+
+def test_the_end_of_a_run_shows_the_step_of_its_last_row(tmp_path: Path) -> None:
+    with roost.init(name="one", root=tmp_path) as run:
+        for _ in range(20):
+            run.log({"loss": 1})
+    seen = live_progress.read(run.path / "progress")
+    assert seen is not None and (seen.step, seen.phase) == (20, "ended")
 
 
 def test_media_are_stored_by_step(tmp_path: Path, messages: Messages) -> None:
