@@ -225,12 +225,15 @@ def test_keys_at_other_sizes(served: Served, terminal: Open, size: tuple[int, in
 
 def test_a_table_that_is_wider_than_the_screen(served: Served, terminal: Open) -> None:
     served.roost("submit", "--name", "long-" * 12, "--", "true")
+    served.roost("submit", "--name", "halted", "--begin", "+2h", "--", "true")
+    served.roost("hold", "halted")
     client = terminal(served.environment, f"{ROOST} client", (80, 24))
     client.wait_for_text("live")
     client.keys("F1")
     client.type("showTasj")
     client.keys("BSpace", "k", "Enter", "F2")  # at once: each key is handled before the next
-    client.wait_for(lambda screen: "…" in screen and "succeeded" in screen, "a cut line")
+    screen = client.wait_for(lambda screen: "…" in screen and "succeeded" in screen, "a cut line")
+    assert not re.search(r"^│ +\w +│$", screen, re.MULTILINE), "a reason is not one letter wide"
     client.keys("q")
     client.require_restored()
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from roost.base import durable
-from roost.base.errors import Refused, RoostError, UsageError
+from roost.base.errors import STOPPED_EXIT_CODE, Refused, RoostError, UsageError
 from roost.cli import __main__ as command_line
 from roost.cli import surface
 from roost.cli.surface import Surface
@@ -22,8 +22,9 @@ from roost.display import terminal
 from roost.notebook.cell_screen import CellScreen
 from roost.notebook.cell_stream import CellStream
 
-_STOPPED = 75
-_TERMINAL_COMMANDS = frozenset(["client", "top", "simple", "local", "debug", "server", "lease"])
+_TERMINAL_COMMANDS = frozenset(
+    ["client", "top", "simple", "local", "debug", "server", "lease", "tensorboard"]
+)
 """Commands that read keys, take the place of this process, or serve until they are interrupted."""
 _SOURCE_FILE = "cell.py"
 _SOURCE_MARK = b"# the cell of a notebook, run by %%roost\n"
@@ -84,7 +85,7 @@ class RoostMagic:
             raise UsageError("does not run in a notebook", setting=command, fix=fix)
         sys.argv = ["roost", *arguments]  # recorded as the command of a session
         code = command_line.run_command(arguments)
-        if code == _STOPPED and command == "run":
+        if code == STOPPED_EXIT_CODE and command == "run":
             has_name = any(one.partition("=")[0] == "--name" for one in arguments)
             terminal.print_status(
                 "or run this cell again" if has_name else "with --name NAME, running the cell again continues"

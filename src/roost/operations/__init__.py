@@ -15,7 +15,6 @@ python_api: packages and runs from Python
 comparing: to compare packages
 curves: to read and export records
 plots: pictures of records and settings
-analyzers: to start analyzers and run scripts in them
 models: to use the trained weights: analysis, prediction, export
 evaluating: to evaluate checkpoints, with all rows and summaries
 analyzers: to start analyzers and run scripts in them

@@ -97,17 +97,15 @@ class Selection:
         self._forget(name)
         self.left_out.append({"path": name, "reason": reason})
 
-    def copy_instead(self, name: str) -> bool:
-        """Copies a file that would be linked, if the copy does not become too large; returns whether it
-        is copied."""
+    def copy_instead(self, name: str) -> None:
+        """Copies a file that would be linked, if the copy does not become too large; else it stays a link."""
         size = Path(self.links[name]).stat().st_size
         if self.size + size > MAX_TOTAL_MB * 2**20:
-            return False
+            return
         del self.links[name]
         self._forget(name)
         _add_file(self, name, size)
         self.files.sort()
-        return True
 
     def _forget(self, name: str) -> None:
         self.left_out = [one for one in self.left_out if one["path"] != name]

@@ -4,21 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from roost.compat.media_values import array_of, csv_text, picture
-
-
-class Recordable(Protocol):
-    """A value that becomes a medium of the package."""
-
-    left_out: Sequence[str]
-    """The arguments of which a package has no counterpart."""
-
-    def media(self) -> Any:
-        """Returns a figure, a text or a `roost.Media`."""
 
 
 def _media(kind: Any, data: Any, **settings: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Unpacks archives of strangers: zip files and tar files, compressed or not."""
+"""Unpacks untrusted archives: zip files and tar files, compressed or not."""
 
 # Standard library only
 # Not durable: what was unpacked can be unpacked again

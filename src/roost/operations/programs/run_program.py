@@ -46,8 +46,8 @@ class RunProgramRequest:
     device: str | None = None
     """auto, cpu, cuda, mps or xpu; None: auto, or as in the session before if its name continues."""
     ranks: RankRequest = field(default_factory=RankRequest)
-    """The cards of the program, its share of the host, and automatic restarts. It is one process: what it
-    starts is its own affair."""
+    """The cards of the program, its share of the host, and automatic restarts. It is one process, and starts
+    its own children."""
     time_limit: str | None = None
     """The time within which it must end, as in ``limits.wall_time``."""
 

@@ -72,6 +72,7 @@ def submit_program(program: ProgramOptions, options: TaskOptions) -> NewTasks:
         require_unused_name(draft.root, program.name)
         require_satisfiable([options.need])
         lab.ensure_daemon()
+        # An iterator, so that `enqueue` removes the package if it cannot be queued.
         tasks = (create_program_task(draft, options, conditions) for _ in range(1))
         return enqueue(tasks).with_notes(draft.notes)
 

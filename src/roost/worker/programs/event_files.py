@@ -16,8 +16,6 @@ from typing import NamedTuple
 
 _HEADER = struct.Struct("<QI")
 _FOOTER_BYTES = 4
-_MAX_RECORD = 1 << 24
-"""A larger record is a picture, or damage."""
 _MAX_READ = 1 << 24
 _FLOAT, _DOUBLE = 1, 2
 
@@ -55,7 +53,7 @@ class EventFile:
             size, _ = _HEADER.unpack_from(data, at)
             end = at + _HEADER.size + size + _FOOTER_BYTES
             if end > len(data):
-                if size > _MAX_RECORD:
+                if end - at > _MAX_READ:  # a picture, or damage
                     self._offset += end  # skipped without being read
                     return
                 break

@@ -86,10 +86,11 @@ class Observer:
 
     def run(self) -> None:
         """Observes until stdin is closed."""
-        program_environment.record(self._package.path, self._program.command)
         while not select.select([0], [], [], _SECONDS)[0]:
             self.read_all()
+            program_environment.record(self._package.path, self._program.command)
         self.read_all(is_end=True)
+        program_environment.record(self._package.path, self._program.command)
         for name in self._lines.too_slow:
             print(f"--metric {name} took more than a second for one line, and was used no more", flush=True)
         for name in sorted(self._lines.unmatched):
@@ -122,14 +123,23 @@ class Observer:
         if is_end or time.monotonic() >= self._next_search:
             self._search()
         self._read_calls()
+        while self._read_files() and is_end:
+            pass
+        self._read_output(is_end=is_end)
+        self._rows.publish()
+
+    def _read_files(self) -> bool:
+        """Reads the next part of each file; returns whether there was anything."""
+        has_read = False
         for events in self._events.values():
             for scalar in events.new_scalars():
                 self._rows.add(Source.EVENTS, scalar.step, {scalar.tag: scalar.value})
+                has_read = True
         for file in self._csv.values():
             for row in file.new_rows():
                 self._rows.add(Source.CSV, row.step, row.metrics)
-        self._read_output(is_end=is_end)
-        self._rows.publish()
+                has_read = True
+        return has_read
 
     # --- the output
 

@@ -15,7 +15,9 @@ from typing import Any
 
 from roost.package.program_request import ProgramRequest
 
-_SUFFIXES = (".pt", ".pth", ".ckpt", ".tar", ".pkl", ".safetensors", ".bin", ".mdl")
+_SUFFIXES = (".pt", ".pth", ".ckpt", ".safetensors", ".mdl", ".pth.tar", ".pt.tar")
+_UNSURE_SUFFIXES = (".tar", ".pkl", ".bin")
+"""Also of data: such a file counts where there is no other one."""
 _FOLDER_MARK = "trainer_state.json"
 """A folder with this file is one checkpoint, as Hugging Face's Trainer writes them."""
 _MAX_FILES = 20_000
@@ -44,10 +46,14 @@ def newest(
         copied: The files that were copied into the package, as the manifest has them: what is still as it was
             copied is no checkpoint of this run.
     """
-    roots = [checkpoint_folder(package)] if program.cwd is None else [package]
+    roots = [checkpoint_folder(package)] if program.cwd is None else [checkpoint_folder(package), package]
     found = ((path, _modified(path)) for root in roots for path in _candidates(root))
-    ordered = sorted(found, key=lambda one: one[1], reverse=True)
+    ordered = sorted(found, key=lambda one: (not _is_unsure(one[0]), one[1]), reverse=True)
     return next((path for path, _ in ordered if not _is_copy(path, package, copied) and is_whole(path)), None)
+
+
+def _is_unsure(path: Path) -> bool:
+    return path.name.endswith(_UNSURE_SUFFIXES) and not path.name.endswith(_SUFFIXES)
 
 
 def _is_copy(path: Path, package: Path, copied: Mapping[str, Any]) -> bool:
@@ -68,6 +74,7 @@ def _candidates(root: Path) -> Iterator[Path]:
         names[:] = sorted(name for name in names if not (name.startswith(".") or name in _NEVER))
         seen += len(names) + len(files)
         if seen > _MAX_FILES:
+            print(f"not all files were searched for checkpoints, only {_MAX_FILES:,}", flush=True)
             return
         if _FOLDER_MARK in files:
             names.clear()
@@ -75,7 +82,7 @@ def _candidates(root: Path) -> Iterator[Path]:
             continue
         for name in files:
             path = Path(folder, name)
-            if name.endswith(_SUFFIXES) and not path.is_symlink():
+            if name.endswith((*_SUFFIXES, *_UNSURE_SUFFIXES)) and not path.is_symlink():
                 yield path
 
 
@@ -90,7 +97,7 @@ def is_whole(path: Path) -> bool:
     """Whether a checkpoint is complete, as far as its format shows it: the archives of torch end with a
     directory, and a file of safetensors begins with the size of its tensors."""
     if path.is_dir():
-        parts = [one for one in path.iterdir() if one.name.endswith(_SUFFIXES)]
+        parts = [one for one in path.iterdir() if one.name.endswith((*_SUFFIXES, *_UNSURE_SUFFIXES))]
         return bool(parts) and all(map(is_whole, parts))
     try:
         if not path.is_file():  # opening a pipe would wait

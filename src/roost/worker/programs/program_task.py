@@ -50,11 +50,10 @@ def main(arguments: list[str]) -> int:
     """Runs the program; returns its exit code, or ends by the signal that has ended it."""
     package, session = Path(arguments[0]), int(arguments[1])
     program = ProgramRequest.read(package)
-    copied = _copied(package)
-    checkpoint = own_checkpoint.newest(package, program, copied=copied)
-    is_first = session == 1 or not _has_run(package, session)
+    is_first = not _has_run(package, session)
+    checkpoint = None if is_first else own_checkpoint.newest(package, program, copied=_copied(package))
     command = program.command_line(checkpoint, is_first=is_first)
-    environment = variables_of_program(package, session, None if is_first else checkpoint)
+    environment = variables_of_program(package, session, checkpoint)
     own_files = {name: (package / name).read_bytes() for name in _OWN_FILES if (package / name).exists()}
     output_start = os.fstat(1).st_size
     calls_path(package, session).parent.mkdir(exist_ok=True)

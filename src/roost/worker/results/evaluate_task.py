@@ -213,7 +213,7 @@ class _Evaluation:
         now = self._runner.device.type
         if found.device != now and self._share.rank == 0:
             print(
-                f"inexact: the evaluation began on {found.device}, and goes on on {now}, which rounds "
+                f"inexact: the evaluation began on {found.device}, and continues on {now}, which rounds "
                 "differently",
                 flush=True,
             )

@@ -103,7 +103,8 @@ def test_every_value_comes_back(tmp_path: Path, form: str, monkeypatch: pytest.M
     assert rows.metrics == ["correct", "errors", "rare", "wer"]
     assert rows.groups == ["speaker"]
     assert rows.columns["logits"].values.shape == (30, 2, 3)
-    found = list(evaluation_rows.iterate_rows(folder))
+    present = evaluation_rows.rows_at(folder, range(len(ids))).items()
+    found = {at: {name: one for name, one in row.items() if one is not None} for at, row in present}
     for place, row in enumerate(wanted):
         sound = row.pop("sound", None)
         assert found[place].pop("sound", None) == (sound and sound["file"])
@@ -139,7 +140,6 @@ def test_empty_batches_and_an_empty_set(tmp_path: Path, form: str) -> None:
     evaluation_rows.merge(folder, [])
     evaluation_rows.merge(folder, [])  # of a killed session: nothing is left to do
     assert len(evaluation_rows.read_rows(folder)) == 0
-    assert list(evaluation_rows.iterate_rows(folder)) == []
 
 
 @pytest.mark.parametrize("form", FORMATS)

@@ -320,7 +320,7 @@ def _merged(cell: Path) -> RowFile:
         raise NotFound(
             "this cell of an evaluation has no rows yet",
             received=str(cell),
-            fix="evaluate with the same name again: it goes on",
+            fix="evaluate with the same name again: it continues",
         )
     return RowFile(path, has_header=False)
 
@@ -347,15 +347,6 @@ def read_rows(cell: Path, names: Sequence[str] | None = None) -> Rows:
     none = {name: cast(RowColumn(ColumnType("empty"), []), type_) for name, type_ in types.items()}
     chunks = list(file.chunks(names)) or [none]
     return Rows({name: concatenate([chunk[name] for chunk in chunks]) for name in types})
-
-
-def iterate_rows(cell: Path, names: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
-    """Yields the rows of a finished cell without their missing values, in bounded memory. Raises as
-    `read_rows`."""
-    for chunk in _merged(cell).chunks(names):
-        listed = [column.items() for column in chunk.values()]
-        for values in zip(*listed, strict=True):
-            yield {name: value for name, value in zip(chunk, values, strict=True) if value is not None}
 
 
 def rows_at(cell: Path, positions: Sequence[int]) -> dict[int, dict[str, Any]]:

@@ -1,6 +1,6 @@
 """Reports what a program logs through W&B, MLflow and TensorBoard's writers to the observer of its session.
 
-Python imports this file by itself at the start of a program whose PYTHONPATH has this folder. It changes
+Python imports this file automatically at the start of a program whose PYTHONPATH has this folder. It changes
 nothing until one of these modules is imported, and never what a call of them returns or raises. It must work
 with every Python 3 that a program may use, so it imports nothing of roost.
 """
