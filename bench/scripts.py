@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from roost.operations.programs.program_package import ProgramOptions, prepare_program
+from roost.operations.programs.program_package import TypedProgram, prepare_program
 from roost.worker.programs import import_hooks
 
 HOOKS = str(Path(import_hooks.__file__).parent)
@@ -85,7 +85,7 @@ def copies(folder: Path, files: int) -> dict[str, float]:
             (code / f"{number}.py").write_bytes(os.urandom(4096))
 
     def package() -> None:
-        with prepare_program(ProgramOptions(command=["true"], folder=code, root=root)) as draft:
+        with prepare_program(TypedProgram(command=["true"], folder=code, root=root)) as draft:
             draft.create()
 
     def copied() -> None:

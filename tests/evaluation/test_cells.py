@@ -667,7 +667,7 @@ def test_cut_between_a_cell_and_its_copies(
     digits: PackageFolder, monkeypatch: pytest.MonkeyPatch, twins: str
 ) -> None:
     folder = requested(digits, "twins", checkpoints="last,average(last:1)", datasets=["clean"])
-    real = cell_copies.copy_to_twins
+    real = cell_copies.copy_to_equal_cells
 
     def cut(*arguments: Any) -> None:
         if twins == "copied":
@@ -675,7 +675,7 @@ def test_cut_between_a_cell_and_its_copies(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(cell_copies, "copy_to_twins", cut)
+        patched.setattr(cell_copies, "copy_to_equal_cells", cut)
         run_session(digits, folder)
     found = evaluation_folder.EvaluationFolder(folder.path)
     states = [one.state for one in found.cells()]

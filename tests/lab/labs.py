@@ -21,7 +21,7 @@ from roost.lab.queue import package_roots, task_file
 from roost.lab.queue.queue_store import QueueStore
 from roost.lab.queue.task import ENDED, Task
 from roost.operations import lab
-from roost.operations.programs.program_package import ProgramOptions, prepare_program
+from roost.operations.programs.program_package import TypedProgram, prepare_program
 from roost.operations.programs.submit_program import create_program_task, submit_program
 from roost.operations.queue import new_tasks, submit
 from roost.operations.queue.new_tasks import NewTasks
@@ -62,7 +62,7 @@ def submit_command(
     command: Sequence[str], options: TaskOptions, *, name: str | None = None, folder: Path | None = None
 ) -> NewTasks:
     """Queues a command of a folder, by default the current one, without a copy of it."""
-    program = ProgramOptions(command=command, folder=folder or Path.cwd(), in_place=True, name=name)
+    program = TypedProgram(command=command, folder=folder or Path.cwd(), in_place=True, name=name)
     return submit_program(program, options)
 
 
@@ -102,7 +102,7 @@ class Lab:
             conditions = TaskConditions(
                 **{name: wanted.pop(name) for name in TaskConditions._fields if name in wanted}
             )
-            program = ProgramOptions(command=["/bin/sh", "-c", script], folder=Path.cwd(), in_place=True)
+            program = TypedProgram(command=["/bin/sh", "-c", script], folder=Path.cwd(), in_place=True)
             with prepare_program(program) as draft:
                 task = create_program_task(draft, options(need, **wanted), conditions)
             task_file.write(task, self.state)

@@ -50,15 +50,15 @@ def copy_known(
     return made
 
 
-def copy_to_twins(folder: Path, one: GridCell, twins: Sequence[GridCell], variants: Variants) -> None:
+def copy_to_equal_cells(folder: Path, one: GridCell, equal: Sequence[GridCell], variants: Variants) -> None:
     """Copies a finished cell to the later cells of its grid that compute the same.
 
     Raises:
         OSError: A copy cannot be written.
     """
-    for twin in twins:
+    for one_equal in equal:
         with cells.locked_folder(folder):
-            _copy_cell(folder / one.folder, folder, twin, variants)
+            _copy_cell(folder / one.folder, folder, one_equal, variants)
 
 
 def finished_cells(package: Path, *, without: Path) -> dict[CellIdentity, list[Path]]:

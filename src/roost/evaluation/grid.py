@@ -116,7 +116,7 @@ def make_cells(
                     )
                 )
     _require_different(made, template)
-    return _with_twins(made)
+    return _with_equal_cells(made)
 
 
 def _cell_folder(template: str, *, variant: str, checkpoint: str, dataset: str) -> str:
@@ -160,7 +160,7 @@ def _require_different(made: Sequence[GridCell], template: str) -> None:
         seen[one.folder] = one
 
 
-def _with_twins(made: Sequence[GridCell]) -> list[GridCell]:
+def _with_equal_cells(made: Sequence[GridCell]) -> list[GridCell]:
     """Returns the cells, with the later ones of those that compute the same marked."""
     first: dict[CellIdentity, str] = {}
     found = []

@@ -11,6 +11,9 @@ from typing import Any, NamedTuple, Self
 CHECKPOINT_FIELD = "{checkpoint}"
 """The placeholder in ``resume_with`` for the path of the program's newest checkpoint."""
 
+FOLDERS_WITHOUT_RESULTS = frozenset(["records", "sessions", "system", "media", "wandb", "mlruns"])
+"""Folders of a package in which nothing of the program is searched for: roost's own, and those of loggers."""
+
 
 class ProgramRequest(NamedTuple):
     """A program, as it was requested."""

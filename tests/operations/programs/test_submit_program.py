@@ -14,7 +14,7 @@ import pytest
 from roost.base.errors import NotFound, Refused, RoostError, UsageError
 from roost.devices.resource_request import TaskOptions
 from roost.operations.lifecycle.continue_ import ContinueRequest
-from roost.operations.programs.program_package import ProgramOptions
+from roost.operations.programs.program_package import TypedProgram
 from roost.operations.programs.submit_program import submit_program
 from roost.operations.queue.submit import submit_continue
 from roost.package.package import PackageFolder
@@ -33,9 +33,9 @@ def later(**given: object) -> TaskOptions:
     return TaskOptions(begin=str(time.time() + 3600), **given)  # type: ignore[arg-type]
 
 
-def program(*command: str, **given: Any) -> ProgramOptions:
+def program(*command: str, **given: Any) -> TypedProgram:
     """A program of the current folder."""
-    return ProgramOptions(command=command, folder=Path.cwd(), **given)
+    return TypedProgram(command=command, folder=Path.cwd(), **given)
 
 
 def test_a_program_runs_in_a_copy_of_its_folder(here: Lab, tmp_path: Path, messages: Messages) -> None:
@@ -99,13 +99,13 @@ def test_a_command_that_is_not_there_is_not_queued(here: Lab, tmp_path: Path, me
     )
     for name, error, fix in errors:
         with pytest.raises(error) as refused:
-            submit_program(ProgramOptions(command=[name, "x"], folder=tmp_path), later())
+            submit_program(TypedProgram(command=[name, "x"], folder=tmp_path), later())
         assert refused.value.setting == "--" and repr(name) in str(refused.value)
         assert fix in str(refused.value.fix)
         messages.check(refused.value)
     assert not (tmp_path / "runs").exists() and here.tasks() == []
     (tmp_path / "plain.py").chmod(0o700)
-    submit_program(ProgramOptions(command=["./plain.py"], folder=tmp_path, in_place=True), later())
+    submit_program(TypedProgram(command=["./plain.py"], folder=tmp_path, in_place=True), later())
 
 
 def test_a_command_is_queued_without_what_trainings_need() -> None:

@@ -18,7 +18,7 @@ from roost.lab.queue.task import ENDED
 from roost.lab.scheduling import max_sleep
 from roost.operations import lab
 from roost.operations.analyzers.start_analyzer import AnalyzerRequest, start_analyzer
-from roost.operations.programs.program_package import ProgramOptions
+from roost.operations.programs.program_package import TypedProgram
 from roost.operations.programs.submit_program import submit_program
 from roost.serve import request_journal
 from roost.serve.http.listening_sockets import SOCKET_NAME
@@ -108,7 +108,7 @@ def client(server: Server) -> Iterator[Client]:
     with server.lab.here():
         with lab.open_queue() as store:
             store.set_setting("rules", {"cores": 1})
-        sleep = ProgramOptions(command=["sleep", "1000"], folder=Path.cwd(), in_place=True)
+        sleep = TypedProgram(command=["sleep", "1000"], folder=Path.cwd(), in_place=True)
         (blocker,) = submit_program(sleep, TaskOptions(gpus=0)).tasks
         client = Client(server)
         with client.http:

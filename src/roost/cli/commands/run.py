@@ -21,7 +21,7 @@ from roost.cli.options.session_options import take_session_options
 from roost.cli.other_tools import batch_script, option_values
 
 if TYPE_CHECKING:
-    from roost.operations.programs.program_package import ProgramOptions
+    from roost.operations.programs.program_package import TypedProgram
 
 
 _NOT_OF_PROGRAMS = {
@@ -112,7 +112,7 @@ def command(arguments: tuple[str, ...], **options: Any) -> int:
     return follow_or_detach(run(request), detach=detach)
 
 
-def _run_program(program: ProgramOptions, options: dict[str, Any]) -> int:
+def _run_program(program: TypedProgram, options: dict[str, Any]) -> int:
     from roost.operations.programs.run_program import RunProgramRequest, run_program
 
     limit = options.pop("time_limit")

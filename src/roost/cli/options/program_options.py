@@ -13,7 +13,7 @@ from roost.base.errors import UsageError
 from roost.cli.options.config_help import ConfigCommand
 
 if TYPE_CHECKING:
-    from roost.operations.programs.program_package import ProgramOptions
+    from roost.operations.programs.program_package import TypedProgram
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -83,7 +83,7 @@ def take_program_options(
     *,
     command: str,
     absent: dict[str, str],
-) -> ProgramOptions | None:
+) -> TypedProgram | None:
     """Removes the options of a program from those of a command; returns the program, or None if none was
     typed.
 
@@ -113,9 +113,9 @@ def take_program_options(
     wrong = [spelling for name, spelling in absent.items() if options.get(name)]
     if wrong:
         raise UsageError(f"{' and '.join(wrong)} is not for a command", fix="leave it out")
-    from roost.operations.programs.program_package import ProgramOptions
+    from roost.operations.programs.program_package import TypedProgram
 
-    return ProgramOptions(
+    return TypedProgram(
         command=typed,
         folder=Path.cwd(),
         root=(Path.cwd() / os.path.expanduser(roots[-1])) if roots else None,  # noqa: PTH111  - never raises

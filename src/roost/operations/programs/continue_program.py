@@ -12,6 +12,7 @@ from roost.config.run_settings import RunSettings
 from roost.config.sections.limits import LimitSettings
 from roost.operations.programs.program_package import require_time_limit_only
 from roost.operations.reading import package_schema
+from roost.operations.sessions.program_plan import program_session
 from roost.operations.sessions.rank_layout import (
     RankRequest,
     plan_ranks,
@@ -25,7 +26,6 @@ from roost.operations.sessions.session_request import (
     start_session,
 )
 from roost.package import snapshot
-from roost.package.kinds import TaskKind
 from roost.package.package import PackageFolder
 from roost.package.program_request import ProgramRequest
 from roost.package.session_schema import SessionRequest
@@ -94,16 +94,3 @@ def one_process_layout(ranks: RankRequest, settings: RunSettings, device: str) -
     """Returns the part of a session's request about its devices: one card, unless more are requested."""
     one = replace(ranks, strategy="single", devices=1 if ranks.devices is None else ranks.devices)
     return plan_ranks(one, settings, device=device, terminal="", where=lambda _: None).request
-
-
-def program_session(
-    program: ProgramRequest, layout: SessionRequest, description: str | None
-) -> SessionRequest:
-    """Returns the request of a session of a program."""
-    return SessionRequest(
-        kind=TaskKind.COMMAND,
-        command=program.command,
-        project=program.project,
-        **layout,
-        description=description,
-    )

@@ -1,5 +1,4 @@
-"""The package of a program, and the plan of its sessions. This module does not import what trainings
-need."""
+"""The package of a program. This module does not import what trainings need."""
 
 # Not durable: makes an empty folder in a package that is being made
 
@@ -7,33 +6,27 @@ from __future__ import annotations
 
 import re
 import shlex
-import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from roost.base.errors import UsageError
-from roost.lab.sessions.session_plan import SessionPlan, callers_environment
 from roost.operations.programs.program_source import ProgramSource, open_source
 from roost.operations.resolve import RUNS_FOLDER
 from roost.package.kinds import PackageKind
 from roost.package.package import PackageFolder
 from roost.package.program_request import CHECKPOINT_FIELD, ProgramRequest
 from roost.package.records import ROW_FIELDS
-from roost.supervisor.limits import SessionLimits
 
 if TYPE_CHECKING:
     from roost.operations.lifecycle.continue_ import ContinueRequest
 
-PROGRAM_WORKER = (sys.executable, "-P", "-m", "roost.worker.programs.program_task")
-"""The program that starts programs of the user."""
-
 
 @dataclass(frozen=True, kw_only=True)
-class ProgramOptions:
+class TypedProgram:
     """A program that a user wants to run, as typed."""
 
     command: Sequence[str]
@@ -61,9 +54,8 @@ class ProgramDraft:
 
     source: ProgramSource
     request: ProgramRequest
-    options: ProgramOptions
+    options: TypedProgram
     root: Path
-    notes: Sequence[str] = field(default=())
 
     def create(self) -> PackageFolder:
         """Creates the package.
@@ -93,7 +85,7 @@ class ProgramDraft:
 
 
 @contextmanager
-def prepare_program(options: ProgramOptions) -> Iterator[ProgramDraft]:
+def prepare_program(options: TypedProgram) -> Iterator[ProgramDraft]:
     """Checks a program before anything is made.
 
     Raises:
@@ -113,7 +105,7 @@ def prepare_program(options: ProgramOptions) -> Iterator[ProgramDraft]:
             resume_with=resume_with,
             metrics=metrics,
         )
-        yield ProgramDraft(source, request, options, root, source.notes)
+        yield ProgramDraft(source, request, options, root)
 
 
 def _expressions(texts: Sequence[str]) -> dict[str, str]:
@@ -166,30 +158,3 @@ def require_time_limit_only(request: ContinueRequest) -> str | None:
             raise UsageError(what, fix=fix)
     limits = [one.removeprefix(key) for one in request.overrides if one.startswith(key)]
     return limits[-1] if limits else None
-
-
-def program_plan(
-    request: Mapping[str, Any],
-    *,
-    limits: SessionLimits,
-    own_env: Mapping[str, str] | None = None,
-    restart: int = 0,
-) -> SessionPlan:
-    """Returns the session plan of a program, with the caller's environment.
-
-    Args:
-        request: The content of the session's request file.
-        limits: Its limits.
-        own_env: Variables in addition.
-        restart: How many times the next session may start automatically.
-    """
-    return SessionPlan(
-        request=dict(request),
-        argv=list(PROGRAM_WORKER),
-        is_command=True,
-        is_observed=True,
-        env=callers_environment(),
-        own_env=dict(own_env or {}),
-        limits=limits._asdict(),
-        restart=restart,
-    )

@@ -17,12 +17,12 @@ from roost.operations.lifecycle.run import changed_code, locked_root
 from roost.operations.programs.continue_program import (
     continue_program,
     one_process_layout,
-    program_session,
     program_settings,
     require_one_process,
 )
-from roost.operations.programs.program_package import ProgramDraft, ProgramOptions, prepare_program
+from roost.operations.programs.program_package import ProgramDraft, TypedProgram, prepare_program
 from roost.operations.reading import package_schema
+from roost.operations.sessions.program_plan import program_session
 from roost.operations.sessions.rank_layout import RankRequest
 from roost.operations.sessions.session_request import (
     StartedSession,
@@ -42,7 +42,7 @@ _MAX_DIFFERENCES = 10
 class RunProgramRequest:
     """A request to run a program now, at this terminal."""
 
-    program: ProgramOptions
+    program: TypedProgram
     device: str | None = None
     """auto, cpu, cuda, mps or xpu; None: auto, or as in the session before if its name continues."""
     ranks: RankRequest = field(default_factory=RankRequest)
@@ -82,7 +82,7 @@ def _begin(request: RunProgramRequest, draft: ProgramDraft) -> StartedSession:
     with removed_on_failure(package):
         body = program_session(draft.request, layout, request.program.description)
         started = start_first_session(package, body, settings, session_cards=session_cards)
-    started.notes = [*draft.notes, *started.notes]
+    started.notes = [*draft.source.notes, *started.notes]
     return started
 
 

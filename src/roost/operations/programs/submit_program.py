@@ -18,9 +18,8 @@ from roost.lab.sessions.abandoned_sessions import end_abandoned
 from roost.operations import lab
 from roost.operations.programs.program_package import (
     ProgramDraft,
-    ProgramOptions,
+    TypedProgram,
     prepare_program,
-    program_plan,
     require_time_limit_only,
 )
 from roost.operations.queue.new_tasks import (
@@ -37,6 +36,7 @@ from roost.operations.queue.resources import (
     with_card_count,
     with_previous_share,
 )
+from roost.operations.sessions.program_plan import program_plan, program_session
 from roost.package.kinds import TaskKind
 from roost.package.package import PackageFolder
 from roost.package.program_request import ProgramRequest
@@ -49,7 +49,7 @@ _MAX_NAME_CHARS = 48
 """The length of a command line in the name of its task."""
 
 
-def submit_program(program: ProgramOptions, options: TaskOptions) -> NewTasks:
+def submit_program(program: TypedProgram, options: TaskOptions) -> NewTasks:
     """Makes the package of a program, with a copy of its code, and queues it.
 
     Args:
@@ -74,7 +74,7 @@ def submit_program(program: ProgramOptions, options: TaskOptions) -> NewTasks:
         lab.ensure_daemon()
         # An iterator, so that `enqueue` removes the package if it cannot be queued.
         tasks = (create_program_task(draft, options, conditions) for _ in range(1))
-        return enqueue(tasks).with_notes(draft.notes)
+        return enqueue(tasks).with_notes(draft.source.notes)
 
 
 def submit_continue_program(
@@ -123,8 +123,7 @@ def _new_task(
     package: PackageFolder, program: ProgramRequest, options: TaskOptions, conditions: TaskConditions
 ) -> Task:
     limits = SessionLimits(wall_seconds=options.time_limit, host_memory_mb=options.host_memory_mb)
-    request = {"kind": TaskKind.COMMAND, "command": program.command, "project": program.project}
-    plan = program_plan(request, limits=limits)
+    plan = program_plan(program_session(program, {}), limits=limits)
     return new_task(package, plan, options, conditions, kind=TaskKind.COMMAND)
 
 

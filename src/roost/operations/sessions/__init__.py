@@ -1,6 +1,7 @@
 """How operations start sessions and workers, and follow them.
 
 session_request: the request of a session, its environment, and its start under a supervisor
+program_plan: the request and the plan of a session of a program
 rank_layout: how many ranks a session has, and on which devices
 multi_node: the launch of ranks on several machines
 foreground_lease: the cards of a session at a terminal, and their leases

@@ -25,9 +25,9 @@ from roost.devices import inventory, visible_cards
 from roost.devices.lease import Leases
 from roost.lab.sessions.abandoned_sessions import end_abandoned
 from roost.lab.sessions.session_plan import SessionPlan, add_session, callers_environment
-from roost.operations.programs.program_package import program_plan
 from roost.operations.sessions import foreground_lease, multi_node, rank_layout
 from roost.operations.sessions.foreground_lease import SessionCards
+from roost.operations.sessions.program_plan import program_plan
 from roost.operations.sessions.running_session import RunningSession, running_session
 from roost.operations.sessions.session_deadline import SessionDeadline, deadline_of
 from roost.package import sessions

@@ -23,7 +23,7 @@ from roost.operations.listing.package_row import FoundPackage
 from roost.operations.listing.package_summary import summarize
 from roost.operations.listing.search import search
 from roost.operations.models.predict import PredictRequest, submit_predict
-from roost.operations.programs.program_package import ProgramOptions
+from roost.operations.programs.program_package import TypedProgram
 from roost.operations.programs.submit_program import submit_program
 from roost.operations.queue import task_control
 from roost.operations.queue.new_tasks import NewTasks
@@ -295,7 +295,7 @@ def _submit_command(parameters: SubmitCommand) -> SubmitResponse:
         raise UsageError("there is no such folder", setting="folder", received=parameters.folder)
     return _to_submitted(
         submit_program(
-            ProgramOptions(
+            TypedProgram(
                 command=parameters.command,
                 folder=folder,
                 source=parameters.source,

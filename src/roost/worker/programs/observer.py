@@ -23,7 +23,7 @@ from typing import Any
 from roost.base.system.worker_protocol import RESUME_VARIABLE
 from roost.package import records, snapshot
 from roost.package.package import PackageFolder
-from roost.package.program_request import ProgramRequest
+from roost.package.program_request import FOLDERS_WITHOUT_RESULTS, ProgramRequest
 from roost.worker.programs import program_environment
 from roost.worker.programs.csv_files import CsvFile
 from roost.worker.programs.event_files import EventFile
@@ -44,9 +44,7 @@ _MAX_FILES = 50
 _MAX_ENTRIES = 20_000
 _EVENTS = "events.out.tfevents."
 _ENDS = re.compile(rb"[\r\n]")
-_FOLDERS_OF_ROOST = frozenset(
-    ["records", "sessions", "system", "media", "wandb", "mlruns", *snapshot.RESERVED_NAMES]
-)
+_UNSEARCHED = FOLDERS_WITHOUT_RESULTS | snapshot.RESERVED_NAMES
 
 
 class Observer:
@@ -215,7 +213,7 @@ class Observer:
         seen = 0
         for folder, names, files in os.walk(root):
             if folder == str(self._package.path):
-                names[:] = [name for name in names if name not in _FOLDERS_OF_ROOST]
+                names[:] = [name for name in names if name not in _UNSEARCHED]
             names[:] = [name for name in names if not name.startswith(".")]
             seen += len(names) + len(files)
             if seen > _MAX_ENTRIES:

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from roost.package.program_request import ProgramRequest
+from roost.package.program_request import FOLDERS_WITHOUT_RESULTS, ProgramRequest
 
 _SUFFIXES = (".pt", ".pth", ".ckpt", ".safetensors", ".mdl", ".pth.tar", ".pt.tar")
 _UNSURE_SUFFIXES = (".tar", ".pkl", ".bin")
@@ -23,7 +23,6 @@ _FOLDER_MARK = "trainer_state.json"
 _MAX_FILES = 20_000
 """So many files and folders are looked at."""
 _MAX_HEADER = 1 << 27
-_NEVER = frozenset(["records", "sessions", "media", "system", "wandb", "mlruns"])
 
 
 def checkpoint_folder(package: Path) -> Path:
@@ -71,7 +70,9 @@ def _is_copy(path: Path, package: Path, copied: Mapping[str, Any]) -> bool:
 def _candidates(root: Path) -> Iterator[Path]:
     seen = 0
     for folder, names, files in os.walk(root):
-        names[:] = sorted(name for name in names if not (name.startswith(".") or name in _NEVER))
+        names[:] = sorted(
+            name for name in names if not (name.startswith(".") or name in FOLDERS_WITHOUT_RESULTS)
+        )
         seen += len(names) + len(files)
         if seen > _MAX_FILES:
             print(f"not all files were searched for checkpoints, only {_MAX_FILES:,}", flush=True)
@@ -82,7 +83,8 @@ def _candidates(root: Path) -> Iterator[Path]:
             continue
         for name in files:
             path = Path(folder, name)
-            if name.endswith((*_SUFFIXES, *_UNSURE_SUFFIXES)) and not path.is_symlink():
+            is_one = name.endswith((*_SUFFIXES, *_UNSURE_SUFFIXES))
+            if is_one and not path.is_symlink():
                 yield path
 
 

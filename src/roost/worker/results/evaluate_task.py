@@ -178,11 +178,11 @@ class _Evaluation:
         torch.set_num_threads(found.threads)
         self._num_finished = sum(one.state == "finished" for one in found.cells)
         progress = GridProgress(self._folder, found, self._share, self._training)
-        twins = found.twins()
+        equal = found.equal_cells()
         for weights, waiting in found.by_checkpoint():
             self._load_weights(weights)
             for one in waiting:
-                self._run_cell(found, one, twins.get(one.folder, []), progress)
+                self._run_cell(found, one, equal.get(one.folder, []), progress)
         cell_end.finish_evaluation(self._folder)
         progress.end()
 
@@ -250,7 +250,7 @@ class _Evaluation:
     # ---- cells ------------------------------------------------------------------------------------------
 
     def _run_cell(
-        self, found: Grid, one: GridCell, twins: Sequence[GridCell], progress: GridProgress
+        self, found: Grid, one: GridCell, equal: Sequence[GridCell], progress: GridProgress
     ) -> None:
         folder, evaluated = self._folder / one.folder, self._sets[one.dataset]
         arguments = found.variants[one.variant]
@@ -274,8 +274,8 @@ class _Evaluation:
             ).run()
         is_last = cell_end.finish_cell(folder, evaluated, self._runner)
         if evaluation_folder.is_finished_cell(folder):
-            cell_copies.copy_to_twins(self._folder, one, twins, found.variants)
-        self._count_finished([one, *twins])
+            cell_copies.copy_to_equal_cells(self._folder, one, equal, found.variants)
+        self._count_finished([one, *equal])
         if is_last:
             done = f"{self._num_finished} of {len(found.cells)} cells"
             print(f"{one.folder}: {one.samples:,} samples; {done}", flush=True)

@@ -151,7 +151,7 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True):
         """Returns the weights with this name."""
         return next(one for one in self.checkpoints if one.name == name)
 
-    def twins(self) -> dict[str, list[GridCell]]:
+    def equal_cells(self) -> dict[str, list[GridCell]]:
         """Returns the later cells that compute the same as an earlier one and are not finished, by the folder
         of the earlier one."""
         found: dict[str, list[GridCell]] = {}
@@ -163,7 +163,7 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True):
     def by_checkpoint(self) -> Iterator[tuple[GridCheckpoint, list[GridCell]]]:
         """Yields the cells that have to be computed, or copied to others, by weights, so that each is loaded
         once."""
-        copied = self.twins()
+        copied = self.equal_cells()
         for one in self.checkpoints:
             found = [
                 cell
