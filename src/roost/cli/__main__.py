@@ -46,6 +46,7 @@ COMMAND_GROUPS = {
         "ls": "List the packages of a folder.",
         "show": "Show one package, or the data of a project.",
         "logs": "Print the output of a package or task.",
+        "profile": "Show what holds a run back.",
         "compare": "Show what differs between packages.",
         "plot": "Draw the metrics of packages into a picture.",
         "tensorboard": "Show packages in TensorBoard.",

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 _NOT_OF_PROGRAMS = {
     "config": "-c", "project": "--project", "tuning": "-f", "step": "--iter", "no_save": "-ns",
-    "use_description": "-sd", "initialize": "--initialize", "pdb": "--pdb", "explain": "--explain",
-    "print_config": "--print-config", "as_json": "--json",
+    "use_description": "-sd", "initialize": "--initialize", "pdb": "--pdb", "profile": "--profile",
+    "explain": "--explain", "print_config": "--print-config", "as_json": "--json",
 }  # fmt: skip
 
 
@@ -42,6 +42,11 @@ _NOT_OF_PROGRAMS = {
     type=int,
     metavar="STEP",
     help="With --name of an existing package: resume from the checkpoint of this step.",
+)
+@click.option(
+    "--profile",
+    is_flag=True,
+    help="Measure some steps, and print what holds the run back: profile.seconds=20.",
 )
 @click.option("-ns", "no_save", is_flag=True, help="Name the package NOSAVE: a trial that can be deleted.")
 @click.option("-sd", "use_description", is_flag=True, help="Name the package by its description.")
@@ -77,6 +82,7 @@ def command(arguments: tuple[str, ...], **options: Any) -> int:
     roost run config.yaml -CPU --devices 2     # two processes on the CPU
     roost run config.yaml --time-limit 11h30m --restart 3
     roost run config.yaml --evaluate --variants variants.yaml   # tests the best weights at the end
+    roost run config.yaml --profile            # what holds it back; roost profile shows it again
     roost run config.yaml --explain optimizers.main.lr
     roost run root_config.json epochs=5 roost.precision=bf16    # a project of DLNest
     roost run -- python train.py --epochs 2    # any program, with its code, output and metrics
@@ -89,6 +95,8 @@ def command(arguments: tuple[str, ...], **options: Any) -> int:
         return _run_program(program, options)
     config, overrides = config_and_overrides(options.pop("config"), arguments)
     overrides += take_time_limit(options)
+    if options.pop("profile"):
+        overrides += ("+profile.seconds=20",)
     if options["step"] is not None and options["name"] is None:
         raise UsageError(
             "--iter resumes an existing package", fix="add --name NAME, or use `roost continue PACKAGE`"
