@@ -14,14 +14,20 @@ from tests.cli.programs import roost
 PROJECT = Path(__file__).parent / "bottlenecks_project"
 ALL = ("max_steps=40", "profile.seconds=3", "width=64")
 CASES = {
-    "reading": (("bottleneck=reading", "data.batch_size=4", "data.num_workers=1"), "data.num_workers"),
-    "transform": (("bottleneck=transform", "data.batch_size=8"), "read Dataset.py"),
+    "reading": (
+        ("bottleneck=reading", "latency=0.1", "data.batch_size=4", "data.num_workers=1", "max_steps=15"),
+        "data.num_workers",
+    ),
+    "transform": (("bottleneck=transform", "data.batch_size=16", "max_steps=25"), ""),
     "launch": (("data.batch_size=1", "max_steps=600"), "data.batch_size"),
     "logging": (
         ("data.batch_size=8", "+statistics.every=1", "+statistics.histograms=true"),
         "statistics.every",
     ),
-    "validation": (("bottleneck=validation", "data.batch_size=8", "validate_every=2"), "validate_every"),
+    "validation": (
+        ("bottleneck=validation", "data.batch_size=8", "validate_every=2", "max_steps=20"),
+        "validate_every",
+    ),
     "compute": (("width=2048", "data.batch_size=128", "max_steps=15", "data.num_workers=1"), ""),
 }
 
@@ -52,7 +58,7 @@ def test_a_bottleneck_is_named(kind: str, tmp_path: Path) -> None:
 def test_a_run_without_a_profile_is_read_by_its_rows(tmp_path: Path) -> None:
     shutil.copytree(PROJECT, tmp_path / "project")
     config = tmp_path / "project" / "config.yaml"
-    overrides = ("max_steps=40", "width=64", "bottleneck=reading", "data.batch_size=4", "~profile")
+    overrides = ("max_steps=15", "width=64", "bottleneck=reading", "data.batch_size=8", "~profile")
     assert roost("run", config, "--name", "slow", *overrides).returncode == 0
     package = tmp_path / "project" / "runs" / "slow"
     found = json.loads(roost("profile", package, "--json").stdout)

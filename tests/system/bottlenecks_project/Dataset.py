@@ -11,15 +11,17 @@ import torch
 import roost
 
 SAMPLES = 65536
-LATENCY_SECONDS = 0.02
 
 
 class Points(roost.Dataset):
     def build(self):
-        slow = {"reading": FromDrive, "transform": Transformed}.get(self.args["bottleneck"], InMemory)
-        features = self.args["features"]
-        valid = InMemory(2048, features) if self.args["bottleneck"] == "validation" else None
-        return roost.Data(train=slow(SAMPLES, features), valid=valid)
+        slow, features = self.args["bottleneck"], self.args["features"]
+        if slow == "reading":
+            return roost.Data(train=FromDrive(SAMPLES, features, self.args["latency"]))
+        if slow == "transform":
+            return roost.Data(train=Transformed(SAMPLES, features))
+        valid = InMemory(2048, features) if slow == "validation" else None
+        return roost.Data(train=InMemory(SAMPLES, features), valid=valid)
 
 
 class InMemory(torch.utils.data.Dataset):
@@ -39,11 +41,11 @@ class InMemory(torch.utils.data.Dataset):
 
 
 class FromDrive(InMemory):
-    """Each sample is read from a drive that answers after 20 ms, as one in a network or a disk that seeks."""
+    """Each sample is read from a drive that answers late, as one in a network or a disk that seeks."""
 
-    def __init__(self, samples, features):
+    def __init__(self, samples, features, latency):
         super().__init__(samples, features)
-        self.drive = Drive(features)
+        self.drive = Drive(features, latency)
 
     def __getitem__(self, index):
         sample = torch.frombuffer(bytearray(self.drive.read(index % 2048)), dtype=torch.float32)
@@ -53,7 +55,8 @@ class FromDrive(InMemory):
 class Drive:
     """A process that answers each request late, whatever the number of requests at a time."""
 
-    def __init__(self, features):
+    def __init__(self, features, latency):
+        self.latency = latency
         self.path = f"\0roost-drive-{os.getpid()}"
         self.size, self.mine, self.connection = 4 * features, 0, None
         server = socket.socket(socket.AF_UNIX)
@@ -73,7 +76,7 @@ class Drive:
 
     def answer(self, connection):
         while request := connection.recv(8):
-            time.sleep(LATENCY_SECONDS)
+            time.sleep(self.latency)
             (seed,) = struct.unpack("q", request)
             generator = torch.Generator().manual_seed(seed)
             connection.sendall(torch.randn(self.size // 4, generator=generator).numpy().tobytes())

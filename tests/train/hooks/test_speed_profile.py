@@ -70,7 +70,7 @@ def test_a_slow_hook_is_named(tmp_path: Path) -> None:
 
 def test_the_picture_has_the_parts_and_the_own_lines(tmp_path: Path) -> None:
     plain(built(MLP), Waits(), hooks(tmp_path / "profile" / "3"), until=20).fit()
-    root = ElementTree.parse(tmp_path / "profile" / "3" / "flame.svg").getroot()  # noqa: S314  - our own
+    root = ElementTree.parse(tmp_path / "profile" / "3" / "flame.svg").getroot()
     texts = [one.text or "" for one in root.iter() if one.tag.endswith("}text")]
     tips = [one.text or "" for one in root.iter() if one.tag.endswith("}title")]
     assert any(text.startswith("data ") for text in texts)

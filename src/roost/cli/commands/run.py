@@ -96,7 +96,7 @@ def command(arguments: tuple[str, ...], **options: Any) -> int:
     config, overrides = config_and_overrides(options.pop("config"), arguments)
     overrides += take_time_limit(options)
     if options.pop("profile"):
-        overrides += ("+profile.seconds=20",)
+        overrides += ("roost.profile.seconds=20",)  # so DLNest's contract refuses it
     if options["step"] is not None and options["name"] is None:
         raise UsageError(
             "--iter resumes an existing package", fix="add --name NAME, or use `roost continue PACKAGE`"

@@ -24,7 +24,7 @@ _SELDOM = {"validate": "Validate", "save": "Save"}
 
 @dataclass(frozen=True)
 class RunProfile:
-    """What holds a run back."""
+    """The bottlenecks of a run, with the times from which they follow."""
 
     package: str
     session: int | None

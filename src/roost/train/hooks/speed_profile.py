@@ -34,7 +34,7 @@ from roost.train.hooks.profiler import Profile
 from roost.train.hooks.records import Records
 from roost.train.hooks.statistics import Statistics
 from roost.train.hooks.validation import Validate
-from roost.train.profiling.flame_graph import Panel, flame_graph, short_name
+from roost.train.profiling.flame_graph import ThreadLooks, flame_graph, short_name
 from roost.train.profiling.stack_sampler import Sample, StackSampler
 from roost.train.profiling.step_parts import split
 from roost.train.profiling.worker_stacks import WorkerStacks
@@ -165,12 +165,14 @@ class SpeedProfile(Hook):
         lines = list(format_bottleneck(find_bottlenecks(record)[0]))
         steps = f"steps {record.first_step} to {record.last_step}, {record.seconds:.1f} s"
         times = milliseconds_per_step(record)
-        panels = [Panel(f"the training thread: {sum(times.values()):.3g} ms a step", measured.stacks, times)]
+        threads = [
+            ThreadLooks(f"the training thread: {sum(times.values()):.3g} ms a step", measured.stacks, times)
+        ]
         if (one := record.loading) is not None and record.num_workers:
             of_worker = {"data": one.busy / one.seconds, IDLE: one.idle / one.seconds}
-            panels.append(Panel("the first loader worker", measured.worker.stacks, of_worker))
+            threads.append(ThreadLooks("the first loader worker", measured.worker.stacks, of_worker))
         picture = flame_graph(
-            panels,
+            threads,
             title=f"where the time goes: {steps}",
             lines=[line.strip() for line in lines],
             project=self._project,

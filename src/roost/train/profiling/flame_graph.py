@@ -25,7 +25,7 @@ _PROJECT, _ROOST, _TORCH, _PYTHON = "#ffc878", "#d7e3f4", "#cfe8d5", "#e9e6e1"
 _LEGEND = (("your code", _PROJECT), ("roost", _ROOST), ("torch", _TORCH), ("other modules", _PYTHON))
 
 
-class Panel(NamedTuple):
+class ThreadLooks(NamedTuple):
     """The looks at one thread."""
 
     title: str
@@ -59,12 +59,14 @@ class _Node:
         return 1 + max((child.depth for child in self.children.values()), default=0)
 
 
-def flame_graph(panels: Sequence[Panel], *, title: str, lines: Sequence[str], project: Path | None) -> str:
+def flame_graph(
+    threads: Sequence[ThreadLooks], *, title: str, lines: Sequence[str], project: Path | None
+) -> str:
     """Returns a picture: for each thread a row of the parts of a step, each as wide as its share of the time,
     and below it the functions that were called in it. A tooltip gives name, share and wait of each.
 
     Args:
-        panels: The threads, from the top down.
+        threads: The threads, from the top down.
         title: The heading.
         lines: Lines of text below it.
         project: The folder of the user's own code.
@@ -83,11 +85,11 @@ def flame_graph(panels: Sequence[Panel], *, title: str, lines: Sequence[str], pr
         body.append(_text(x + 17, top + 10, name, size=11, colour="#444"))
         x += 30 + 7 * len(name)
     top += 26
-    for panel in panels:
-        root = _tree(panel.samples)
-        body.append(_text(_MARGIN, top + 12, panel.title, size=13, weight="bold"))
+    for one in threads:
+        root = _tree(one.samples)
+        body.append(_text(_MARGIN, top + 12, one.title, size=13, weight="bold"))
         top += 20
-        body += _parts(root, panel.times, top, own)
+        body += _parts(root, one.times, top, own)
         top += min(root.depth - 1, _MAX_ROWS) * _ROW + 18
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {top}" width="{WIDTH}" height="{top}" '
@@ -123,7 +125,7 @@ def _parts(root: _Node, times: Mapping[str, float], top: int, own: str) -> Itera
 
 
 class _Scale(NamedTuple):
-    """What a look is worth in a part."""
+    """The width and the share of the time for one look in a part."""
 
     width: float
     share: float

@@ -20,7 +20,7 @@ _LOOKS_PER_WRITE = 25
 
 
 class WorkerSamples(NamedTuple):
-    """What a loader worker has measured of itself since it began."""
+    """The measurements of a loader worker of itself since it began."""
 
     stacks: Counter[Sample]
     seconds: float = 0.0

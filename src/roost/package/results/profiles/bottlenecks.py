@@ -36,7 +36,7 @@ _BUSY_CPU = 0.3
 
 
 class Bottleneck(msgspec.Struct, frozen=True, kw_only=True):
-    """What takes a run's time, and how to mend it."""
+    """A part of a run that takes time needlessly, and how to mend it."""
 
     kind: str
     """reading, transform, loading, transfer, launch, optimizer, logging, validation, saving, hook, or

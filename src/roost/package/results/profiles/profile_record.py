@@ -105,7 +105,7 @@ class ProfileRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionProfile(NamedTuple):
-    """What was recorded of one session."""
+    """The profile of one session: its folder and its record."""
 
     folder: Path
     record: ProfileRecord
