@@ -123,11 +123,12 @@ class Runner(LightningModule):
         self.log("val_samples", float(len(torch.cat(self.kept))))
         self.kept.clear()
 
-    def test_step(self, batch, batch_idx):
+    def test_step(self, batch, _):  # Lightning passes the index by its place
         x, y = batch
         self.log("test_hits", ((self(x) > 0) == y.bool()).float().mean())
 
-    def predict_step(self, batch, batch_idx):
+    def predict_step(self, batch, idx):
+        assert isinstance(idx, int)
         return self(batch[0])
 
     def configure_optimizers(self):

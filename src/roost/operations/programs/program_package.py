@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from roost.base.errors import UsageError
@@ -46,6 +46,8 @@ class TypedProgram:
     """Texts NAME=REGEX: metrics in its output."""
     resume_with: str | None = None
     """Arguments that are added from the second session on."""
+    checkpoint_pattern: str | None = None
+    """A pattern: the names of its checkpoints, or the ends of their paths."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,7 @@ def prepare_program(options: TypedProgram) -> Iterator[ProgramDraft]:
     """
     metrics = _expressions(options.metrics)
     resume_with = _arguments(options.resume_with)
+    pattern = _checked_pattern(options.checkpoint_pattern)
     root = options.root if options.root is not None else options.folder / RUNS_FOLDER
     with open_source(
         options.command, options.folder, root, source=options.source, in_place=options.in_place
@@ -104,6 +107,7 @@ def prepare_program(options: TypedProgram) -> Iterator[ProgramDraft]:
             cwd=source.cwd,
             resume_with=resume_with,
             metrics=metrics,
+            checkpoint_pattern=pattern,
         )
         yield ProgramDraft(source, request, options, root)
 
@@ -137,6 +141,18 @@ def _arguments(text: str | None) -> list[str]:
         what = f"has the unknown placeholder {unknown[0]}"
         raise UsageError(what, setting="--resume-with", received=text, fix=fix)
     return found
+
+
+def _checked_pattern(text: str | None) -> str | None:
+    """Checks a pattern of checkpoints, which is matched with the end of their paths."""
+    if text is None:
+        return None
+    path = PurePath(text)
+    if not path.parts or path.is_absolute() or {"..", "**"} & {*path.parts}:
+        fix = "write the end of their paths, such as 'last*.pt' or 'out/epoch_*'"
+        what = "is no name, and no relative path without .. and **"
+        raise UsageError(what, setting="--checkpoint", received=text, fix=fix)
+    return str(path)
 
 
 def require_time_limit_only(request: ContinueRequest) -> str | None:

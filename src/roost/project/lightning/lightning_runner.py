@@ -179,7 +179,8 @@ class LightningRunner(Runner):
     def _call_step(self, name: str, batch: Any, index: int, set_index: int, **variant: Any) -> Any:
         method = getattr(self.module, name)
         offered = {"batch_idx": index, "dataloader_idx": set_index, **variant}
-        return method(batch, **module_contract.accepted(method, **offered))
+        first = [batch, index] if module_contract.names_its_index(method, *offered) else [batch]
+        return method(*first, **module_contract.accepted(method, **offered))
 
     # ---- what a module logs -------------------------------------------------------------------------------
 
