@@ -9,7 +9,7 @@ import os
 import struct
 import zipfile
 from collections.abc import Iterator, Mapping
-from pathlib import Path, PurePath
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -84,8 +84,8 @@ def _candidates(root: Path, pattern: str | None) -> Iterator[Path]:
             print(f"not all files were searched for checkpoints, only {_MAX_FILES:,}", flush=True)
             return
         if pattern is not None:
-            matching = (Path(folder, name) for name in (*names, *files) if PurePath(folder, name).match(pattern))
-            yield from (path for path in matching if path.resolve().is_relative_to(root.resolve()))
+            inside = (Path(folder, name) for name in (*names, *files))
+            yield from (one for one in inside if one.match(pattern) and _is_below(one, root))
             continue
         if any(name in _FOLDER_MARKS for name in files):
             names.clear()
@@ -96,6 +96,11 @@ def _candidates(root: Path, pattern: str | None) -> Iterator[Path]:
             is_one = name.endswith((*_SUFFIXES, *_UNSURE_SUFFIXES))
             if is_one and not path.is_symlink():
                 yield path
+
+
+def _is_below(path: Path, root: Path) -> bool:
+    """Whether a path, or what it links to, is in the package: the data of the project is no result."""
+    return path.resolve().is_relative_to(root.resolve())
 
 
 def _dated_file(path: Path) -> Path:
