@@ -114,8 +114,6 @@ def _existing(path: Path, values: Mapping[str, Any]) -> Package:
     """Returns the package at ``path``, if it is one of a loop with these settings."""
     from roost.operations.reading import package_schema  # with the queue
 
-    if _is_interactive() and (earlier := _open_runs.get(path.absolute())) is not None:
-        earlier._end(None, is_done=False)  # the cell with `init` is run again
     fix = "choose another name"
     try:
         package = Package.open(path)
@@ -134,6 +132,8 @@ def _existing(path: Path, values: Mapping[str, Any]) -> Package:
             where=path,
             fix="choose another name, or give the settings that it has",
         )
+    if _is_interactive() and (earlier := _open_runs.get(path.absolute())) is not None:
+        earlier._end(None, is_done=False)  # the cell with `init` is run again
     return package
 
 

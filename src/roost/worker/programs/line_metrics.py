@@ -53,6 +53,7 @@ _MAX_COUNT = 2**40
 MAX_LINE = 2000
 """The longest line that is read; expressions of users may be slow on longer ones."""
 _EXPRESSION_SECONDS = 1.0
+_SHOWN = 40
 
 
 class LineValues(NamedTuple):
@@ -78,13 +79,15 @@ class LineParser:
             the first group, or the whole match.
 
     Attributes:
-        unmatched: The names whose expressions no line has matched so far.
+        unmatched: The names whose expressions have found no number so far.
         too_slow: The names whose expressions are not used any more: on one line they took more than a second.
     """
 
     def __init__(self, expressions: Mapping[str, str]) -> None:
         self._expressions = {name: re.compile(text) for name, text in expressions.items()}
         self.unmatched = set(self._expressions)
+        self._no_numbers: dict[str, str] = {}
+        """What the expressions of these names have matched first that is no number."""
         self.too_slow: list[str] = []
 
     def parse(self, line: str) -> LineValues:
@@ -94,6 +97,18 @@ class LineParser:
         found = _parse_bar(bar) if bar is not None else _parse_line(line)
         own = self._own(line) if self._expressions else {}
         return found._replace(metrics={**found.metrics, **own}) if own else found
+
+    def problems(self) -> list[str]:
+        """Returns what was wrong with expressions so far, a line for each."""
+        found = [
+            f"{name} took more than a second for one line, and was used no more" for name in self.too_slow
+        ]
+        for name in sorted(self.unmatched):
+            if (text := self._no_numbers.get(name)) is None:
+                found.append(f"{name} matched no line of the output")
+            else:
+                found.append(f"{name} matched no number: what its group matched is {text[:_SHOWN]!r}")
+        return [f"--metric {one}" for one in found]
 
     def _own(self, line: str) -> dict[str, float]:
         found = {}
@@ -112,6 +127,7 @@ class LineParser:
             try:
                 found[name] = float(text)
             except (TypeError, ValueError):  # matched something else
+                self._no_numbers.setdefault(name, text or "")
                 continue
             self.unmatched.discard(name)
         return found
