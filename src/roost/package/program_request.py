@@ -30,6 +30,8 @@ class ProgramRequest(NamedTuple):
     """Regular expressions for metrics in its output, by their names."""
     checkpoint_pattern: str | None = None
     """The pattern of the files or folders that are its checkpoints; None: those of the usual kinds."""
+    copied_into: str = "."
+    """The folder of the package with the copy; mostly the package itself."""
 
     @classmethod
     def of(cls, fields: dict[str, Any]) -> Self:
@@ -41,6 +43,7 @@ class ProgramRequest(NamedTuple):
             resume_with=[str(one) for one in fields.get("resume_with") or ()],
             metrics={str(name): str(pattern) for name, pattern in (fields.get("metrics") or {}).items()},
             checkpoint_pattern=fields.get("checkpoint_pattern"),
+            copied_into=str(fields.get("copied_into") or "."),
         )
 
     @classmethod
@@ -53,6 +56,7 @@ class ProgramRequest(NamedTuple):
         optional = {
             "cwd": self.cwd, "resume_with": self.resume_with, "metrics": self.metrics,
             "checkpoint_pattern": self.checkpoint_pattern,
+            "copied_into": self.copied_into if self.copied_into != "." else None,
         }  # fmt: skip
         found = {name: value for name, value in optional.items() if value}
         return {"command": self.command, "project": self.project, **found}

@@ -108,6 +108,7 @@ def prepare_program(options: TypedProgram) -> Iterator[ProgramDraft]:
             resume_with=resume_with,
             metrics=metrics,
             checkpoint_pattern=pattern,
+            copied_into=source.copied_into,
         )
         yield ProgramDraft(source, request, options, root)
 
