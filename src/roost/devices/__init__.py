@@ -9,6 +9,7 @@ In reading order:
 - nvml: queries NVIDIA's driver through a child process
 - driver_process: the program of that child
 - driver_report: parses the child's answers into cards
+- driver_health: the driver's versions, and what slows cards down or falsifies their results
 - simulated_cards: cards from a text or a scenario file
 - visible_cards: the cards that CUDA_VISIBLE_DEVICES leaves
 - shared_folder: lists files in a folder that every user may write to

@@ -108,7 +108,7 @@ class _QueryProcess:
         self._read = b""
         # start_new_session: a Ctrl-C at the terminal must not reach it.
         self.process = subprocess.Popen(
-            _command(),
+            query_command(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -184,7 +184,12 @@ class _QueryProcess:
         return self.process.poll() is not None
 
 
-def _command() -> list[str]:
+def query_command() -> list[str]:
+    """Returns the command of the process that queries the driver.
+
+    Raises:
+        DriverError: pynvml is not installed.
+    """
     # pynvml is found but not imported: this process never needs it in memory.
     found = PathFinder.find_spec("pynvml")
     if found is None or found.origin is None:
