@@ -39,9 +39,12 @@ def command(target: str | None, as_json: bool) -> int:
     roost doctor runs/NAME
     roost doctor --json
     """
+    from roost.cli.count_line import CountLine
+    from roost.operations import work_progress
     from roost.operations.doctor.examination import examine
 
-    report = examine(target)
+    with work_progress.shown_by(CountLine(quiet_seconds=0.0)):  # one check may take most of the time
+        report = examine(target)
     if as_json:
         terminal.print_json(report)
     else:

@@ -2,6 +2,7 @@
 fix.
 
 diagnosis: one line of the result, and the form of a check
+driver_facts: the driver and the cards, read once
 doctor_checks: the table of all checks
 examination: runs them
 gpu_checks: the driver, the cards, and who uses them

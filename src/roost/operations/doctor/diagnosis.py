@@ -1,19 +1,21 @@
-"""One line of `roost doctor`, and the form of a check."""
+"""The lines of `roost doctor`, and the form of a check."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
+from roost.operations.doctor.driver_facts import DriverFacts
+
 Level = Literal["ok", "warning", "problem"]
 
 
 class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
-    """What a check found about one thing."""
+    """A line of `roost doctor`: the finding of a check about one thing."""
 
     topic: str = ""
     check: str = ""
@@ -25,11 +27,12 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True)
 class DoctorSubject:
-    """What is examined besides the machine."""
+    """The driver, the folders, the package and the config that are examined."""
 
     save_root: Path
     """The folder of packages; it may be missing."""
     lab_folder: Path
+    driver: DriverFacts = field(default_factory=DriverFacts)
     package: Path | None = None
     config: Path | None = None
     num_workers: int = 0

@@ -15,6 +15,7 @@ from roost.config import layers
 from roost.operations import resolve, work_progress
 from roost.operations.doctor.diagnosis import Diagnosis, DoctorCheck, DoctorSubject, warning
 from roost.operations.doctor.doctor_checks import CHECKS
+from roost.operations.doctor.driver_facts import ask_driver
 from roost.package.package import PackageFolder
 from roost.package.package_draft import prepare_training
 
@@ -42,7 +43,7 @@ def examine(target: str | None = None, *, checks: Sequence[DoctorCheck] = CHECKS
     Raises:
         NotFound: The target is neither.
     """
-    subject = _subject(target)
+    subject = replace(_subject(target), driver=ask_driver())
     lines: list[Diagnosis] = []
     for done, check in enumerate(checks):
         work_progress.report("checks", done, len(checks))

@@ -2,69 +2,27 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from roost.base.errors import RoostError
 from roost.base.text.byte_sizes import format_memory
 from roost.base.text.word_list import join_names
-from roost.devices import driver_health, inventory, lease_files, visible_cards
+from roost.devices import lease_files
 from roost.devices.card import Card
-from roost.devices.driver_health import CardHealth, DriverHealth
-from roost.devices.driver_report import DriverError
+from roost.devices.driver_report import CardHealth
 from roost.devices.lease_files import CardLease
 from roost.operations.doctor.diagnosis import Diagnosis, DoctorSubject, ok, problem, warning
+from roost.operations.doctor.driver_facts import DriverFacts
 from roost.operations.doctor.torch_check import TorchBuild, probe_torch
 
 _HOT, _VERY_HOT = 84, 90
 """Degrees Celsius, of a card that does not report from which temperature it lowers its clock."""
 _FULL_SHARE = 0.1
-_PCI = Path("/sys/bus/pci/devices")
-_NVIDIA, _DISPLAY = "0x10de", "0x03"
-"""The vendor of NVIDIA's devices, and how the class of GPUs begins, in the files of the PCI bus."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class DriverFacts:
-    """The driver, the cards that it reports, and the GPUs on the bus."""
-
-    source: str = "nvml"
-    """The value of ROOST_DEVICES."""
-    cards: Sequence[Card] = ()
-    health: DriverHealth = field(default_factory=DriverHealth)
-    error: str = ""
-    bus_gpus: int = 0
-    visible: str | None = None
-    """CUDA_VISIBLE_DEVICES."""
 
 
 def read_driver(subject: DoctorSubject) -> DriverFacts:
-    """Asks the driver, and counts NVIDIA's GPUs on the PCI bus."""
-    source = os.environ.get(inventory.VARIABLE) or "nvml"
-    bus_gpus, visible = _count_bus_gpus(_PCI), os.environ.get(visible_cards.VARIABLE)
-    health, error, cards = DriverHealth(), "", list[Card]()
-    try:
-        cards = inventory.read_cards()
-        if source == "nvml":
-            health = driver_health.read_health()
-    except (RoostError, DriverError, OSError) as failure:
-        error = str(failure)
-    return DriverFacts(
-        source=source, cards=cards, health=health, error=error, bus_gpus=bus_gpus, visible=visible
-    )
-
-
-def _count_bus_gpus(bus: Path) -> int:
-    count = 0
-    for device in bus.glob("*"):
-        try:
-            vendor, kind = (device / "vendor").read_text(), (device / "class").read_text()
-        except OSError:
-            continue
-        count += vendor.startswith(_NVIDIA) and kind.startswith(_DISPLAY)
-    return count
+    """Returns what the driver has reported."""
+    return subject.driver
 
 
 def judge_driver(facts: DriverFacts) -> Iterator[Diagnosis]:
@@ -98,48 +56,48 @@ def judge_driver(facts: DriverFacts) -> Iterator[Diagnosis]:
 class TorchFacts:
     """What torch says in a process of its own, and what the driver says."""
 
-    torch: TorchBuild
+    build: TorchBuild
     driver: DriverFacts
 
 
 def read_torch(subject: DoctorSubject) -> TorchFacts:
     """Imports torch in a child process, with a time limit."""
-    return TorchFacts(torch=probe_torch(), driver=read_driver(subject))
+    return TorchFacts(build=probe_torch(), driver=subject.driver)
 
 
 def judge_torch(facts: TorchFacts) -> Iterator[Diagnosis]:
     """Whether torch can be imported, fits the driver, and can compute on the cards."""
-    torch, driver = facts.torch, facts.driver
+    build, driver = facts.build, facts.driver
     real = [card for card in driver.cards if driver.source == "nvml"]
-    if torch.failure:
-        yield problem(f"torch cannot be imported: {torch.failure}", "install torch again: pip install torch")
+    if build.failure:
+        yield problem(f"torch cannot be imported: {build.failure}", "install torch again: pip install torch")
         return
     if not real:
-        built = f"built for CUDA {torch.cuda}" if torch.cuda else f"for the CPU, {torch.threads} threads"
-        yield ok(f"torch {torch.version}, {built}")
+        built = f"built for CUDA {build.cuda}" if build.cuda else f"for the CPU, {build.threads} threads"
+        yield ok(f"torch {build.version}, {built}")
         return
     newest = driver.health.cuda_version
-    if torch.hip is not None:
-        yield problem(f"torch {torch.version} is for ROCm, and the GPUs are NVIDIA's", _INSTALL)
-    elif torch.cuda is None:
-        yield problem(f"torch {torch.version} was built without CUDA: runs compute on the CPU", _INSTALL)
-    elif newest[0] and _major(torch.cuda) > newest[0]:
+    if build.hip is not None:
+        yield problem(f"torch {build.version} is for ROCm, and the GPUs are NVIDIA's", _INSTALL)
+    elif build.cuda is None:
+        yield problem(f"torch {build.version} was built without CUDA: runs compute on the CPU", _INSTALL)
+    elif newest[0] and _major(build.cuda) > newest[0]:
         yield problem(
-            f"torch {torch.version} needs a driver for CUDA {torch.cuda}, this one is for CUDA "
+            f"torch {build.version} needs a driver for CUDA {build.cuda}, this one is for CUDA "
             f"{newest[0]}.{newest[1]}",
             f"update the driver, or install a build for CUDA {newest[0]}: see pytorch.org",
         )
-    elif not torch.available:
+    elif not build.available:
         fix = "run nvidia-smi; unset CUDA_VISIBLE_DEVICES; load the module nvidia_uvm (modprobe nvidia_uvm)"
-        yield problem(f"torch {torch.version} sees no GPU: {torch.error or 'it says no reason'}", fix)
-    elif old := [gpu for gpu in torch.gpus if not _is_built_for(gpu.capability, torch.architectures)]:
+        yield problem(f"torch {build.version} sees no GPU: {build.error or 'it says no reason'}", fix)
+    elif old := [gpu for gpu in build.gpus if not _is_built_for(gpu.capability, build.architectures)]:
         named = f"{old[0].name} (sm_{old[0].capability[0]}{old[0].capability[1]})"
-        yield problem(f"torch {torch.version} was not built for {named}", _INSTALL)
-    elif torch.error:
-        yield problem(f"torch {torch.version} cannot compute on the GPU: {torch.error}", _INSTALL)
+        yield problem(f"torch {build.version} was not built for {named}", _INSTALL)
+    elif build.error:
+        yield problem(f"torch {build.version} cannot compute on the GPU: {build.error}", _INSTALL)
     else:
-        many = "1 GPU" if len(torch.gpus) == 1 else f"{len(torch.gpus)} GPUs"
-        yield ok(f"torch {torch.version}, built for CUDA {torch.cuda}, has computed on {many}")
+        many = "1 GPU" if len(build.gpus) == 1 else f"{len(build.gpus)} GPUs"
+        yield ok(f"torch {build.version}, built for CUDA {build.cuda}, has computed on {many}")
 
 
 _INSTALL = "install a build for the driver's CUDA: pip install torch --index-url https://download.pytorch.org/whl/cu126"
@@ -224,7 +182,7 @@ def _judge_heat(card: Card, health: CardHealth | None, name: str) -> Iterator[Di
 
 @dataclass(frozen=True, kw_only=True)
 class SharingFacts:
-    """Who uses each card: by leases, and as processes."""
+    """The users of each card: by leases, and as processes."""
 
     cards: Sequence[Card] = ()
     leases: Mapping[str, Sequence[CardLease]] = field(default_factory=dict)
@@ -237,21 +195,13 @@ def read_sharing(subject: DoctorSubject) -> SharingFacts:
     """Reads the leases of the cards, and the processes that have none."""
     from roost.lab.scheduling.scheduler import without_leased_processes
 
-    cards = _cards_or_none()
+    cards = subject.driver.cards
     leases = {card.id: lease_files.live_leases(card.id) for card in cards}
     foreign = {
         card.id: [str(user) for user in without_leased_processes(card, leases[card.id]).users]
         for card in cards
     }
     return SharingFacts(cards=cards, leases=leases, foreign=foreign)
-
-
-def _cards_or_none() -> list[Card]:
-    """Returns the cards; none where the driver does not report them, which another check shows."""
-    try:
-        return inventory.read_cards()
-    except (RoostError, OSError):
-        return []
 
 
 def judge_sharing(facts: SharingFacts) -> Iterator[Diagnosis]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 
-import roost
+from roost import __version__
 from roost.base.text.word_list import join_names
 from roost.operations.doctor.diagnosis import Diagnosis, DoctorSubject, ok, problem, warning
 
@@ -61,8 +61,8 @@ def read_installation(subject: DoctorSubject) -> InstallationFacts:
     return InstallationFacts(
         python=sys.version_info[:3],
         executable=sys.executable,
-        version=roost.__version__,
-        place=Path(roost.__file__).parent,
+        version=__version__,
+        place=Path(__file__).parents[2],
         missing=missing,
     )
 
@@ -84,7 +84,7 @@ def judge_installation(facts: InstallationFacts) -> Iterator[Diagnosis]:
 
 @dataclass(frozen=True, kw_only=True)
 class EnvironmentFacts:
-    """What the environment of this shell says."""
+    """The variables of this shell that concern roost."""
 
     proxies: Mapping[str, str] = field(default_factory=dict)
     """By scheme."""

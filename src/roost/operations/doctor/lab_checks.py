@@ -22,7 +22,7 @@ from roost.operations.doctor.diagnosis import Diagnosis, DoctorSubject, ok, prob
 from roost.operations.listing.known_folders import known_folders
 from roost.operations.listing.list_packages import find_packages
 from roost.operations.queue.continue_interrupted import InterruptedRun, find_interrupted
-from roost.package import sessions
+from roost.package.package import PackageFolder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,7 @@ def read_lab(subject: DoctorSubject) -> LabFacts:
         state_folder.prepare(folder)
         pending = 0
         if database.has_existed(folder):
-            with QueueStore.open() as store:
+            with QueueStore.open(folder) as store:
                 pending = store.state_counts().get(PENDING, 0)
         server = ProcessFiles.of(folder, "server")
         running = background_process.find_running(server, ProcessRecord)
@@ -141,7 +141,8 @@ def _ended_sessions() -> Iterator[tuple[Path, int, str]]:
     known = find_packages(known_folders()).selected
     paths = [one.folder / one.name for one in known]
     for path in work_progress.track(paths, "reading sessions"):
-        for session in sessions.read_all(path)[-1:]:  # an earlier one was cleaned up when this one started
+        # The processes of an earlier session were killed when this one started.
+        for session in PackageFolder(path).sessions()[-1:]:
             if session.request.token and not session.is_live:
                 yield path, session.number, session.request.token
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from roost.base.errors import RoostError
 from roost.base.text.word_list import join_names
 from roost.config import layers
-from roost.devices import inventory, lease_files
+from roost.devices import lease_files
 from roost.operations import work_progress
 from roost.operations.doctor.diagnosis import Diagnosis, DoctorSubject, ok, problem, warning
 from roost.operations.listing.known_folders import known_folders
@@ -48,10 +48,7 @@ class PlacementFacts:
 
 def read_placement(subject: DoctorSubject) -> PlacementFacts:
     """Compares the processes of the running runs with those on the cards."""
-    try:
-        cards = inventory.read_cards()
-    except (RoostError, OSError):  # shown by the check of the driver
-        cards = []
+    cards = subject.driver.cards
     if not cards:
         return PlacementFacts()
     users = {user.pid for card in cards for user in card.users}
@@ -77,7 +74,7 @@ def read_placement(subject: DoctorSubject) -> PlacementFacts:
 def _running_sessions(subject: DoctorSubject) -> Iterator[tuple[Path, Session]]:
     for package in _packages(subject, "state:running"):
         progress = live_progress.read(package / "progress")
-        newest = sessions.read_all(package)[-1:]
+        newest = PackageFolder(package).sessions()[-1:]
         if newest and newest[0].is_live and newest[0].is_on_this_machine and progress and progress.step:
             yield package, newest[0]
 
@@ -137,7 +134,7 @@ def read_mirrors(subject: DoctorSubject) -> list[LateMirror]:
 
 
 def _late_mirrors(package: Path) -> Iterator[LateMirror]:
-    if any(session.is_live for session in sessions.read_all(package)[-1:]):
+    if any(session.is_live for session in PackageFolder(package).sessions()[-1:]):
         return
     try:
         recorded = records.last_step(package / "records")
