@@ -48,6 +48,13 @@ _FAULTS_OF_ARCHIVE = (
     errno.EILSEQ,
 )  # fmt: skip
 """Errors of the system that come from the names in an archive, and not from the disk."""
+_PLAIN_WORDS = {
+    "File is not a zip file": "its end, with the index of a zip file, is missing",
+    "Compressed file ended before the end-of-stream marker was reached": "it ends too early",
+    "unexpected end of data": "it ends too early",
+    **dict.fromkeys(["invalid header", "truncated header", "bad checksum"], "it is neither zip nor tar"),
+}
+"""What errors of Python's decoders say, for people."""
 
 
 def is_archive(path: Path) -> bool:
@@ -135,6 +142,7 @@ def _explained(work: Callable[[], None], archive: str) -> None:
             raise
         what = str(error.strerror if isinstance(error, OSError) and error.strerror else error)
         what = what.partition("\n")[0].rstrip(":") or "it ends too early"
+        what = _PLAIN_WORDS.get(what, what)
         fix = "unpack it by hand and look at it; or fetch it again"
         if isinstance(error, UnsafeEntry):
             fix = "unpack it by hand and look at it; pack it again from inside of its folder"

@@ -18,7 +18,8 @@ from roost.base.errors import ConfigError, NotFound, RoostError
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
 _LIBRARIES = {
     "s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs",
-    "abfss": "adlfs", "hf": "huggingface_hub", "sftp": "paramiko", "ssh": "paramiko", "oci": "ocifs", "smb": "smbprotocol",
+    "abfss": "adlfs", "hf": "huggingface_hub", "sftp": "paramiko", "ssh": "paramiko", "oci": "ocifs",
+    "smb": "smbprotocol",
 }  # fmt: skip
 """The library of a scheme of fsspec, as pip names it."""
 _TIMEOUT_SECONDS = 60.0
