@@ -27,6 +27,7 @@ from roost.package.resume import environment
 from roost.package.sessions import Session
 from roost.project import native_project, trainer_assembly
 from roost.project.device_choice import choose_device
+from roost.project.staging.package_archives import NO_ARCHIVES, StagedData
 from roost.train.accelerators.registry import accelerator_of
 from roost.train.distributed.ranks import ALONE, Ranks
 from roost.train.hooks import TimeLimit
@@ -35,7 +36,7 @@ from roost.worker import card_memory, torch_settings
 from roost.worker.card_limit import CardLimit
 from roost.worker.initialize_task import Initialize
 from roost.worker.ranks import rank_environment, rank_join
-from roost.worker.worker_signals import StopSignals
+from roost.worker.worker_signals import StopRequested, StopSignals
 
 
 def train(package: PackageFolder, session: Session, stop: StopSignals) -> str:
@@ -51,6 +52,12 @@ def train(package: PackageFolder, session: Session, stop: StopSignals) -> str:
     )
     project = str(request.get("project", ""))
     _, settings = native_project.resolve_settings(package, project)
+    try:
+        with stop.raised():
+            # Before the ranks join: none of them waits for another in a collective operation meanwhile.
+            staged = native_project.stage_data(package, project)
+    except StopRequested as stopped:
+        return str(stopped)
     # Without a checkpoint the run begins here: there is no earlier environment to compare with.
     first = environment.read_environment(package.path) if checkpoint.ids(package.checkpoints) else None
     torch_settings.apply(settings, device=device, first=first)
@@ -58,8 +65,9 @@ def train(package: PackageFolder, session: Session, stop: StopSignals) -> str:
     ranks = rank_join.join(this_rank, settings, device)
     with rank_join.diagnosing_lost_ranks(ranks, settings, package.path):
         rank_join.require_same_run(package, ranks)
-        trainer = build_trainer(package, session, project, device, ranks)
+        trainer = build_trainer(package, session, project, device, ranks, staged=staged)
         if ranks.is_main:
+            staged.record(package.path)
             strategy = strategy_of(session, ranks)
             record_stack(package, trainer, device, settings, first, strategy=strategy, id=session.checkpoint)
         for reason in [*inexact_reasons(session), *torch_settings.inexact_reasons(device)]:
@@ -103,7 +111,13 @@ def _evaluate(
 
 
 def build_trainer(
-    package: PackageFolder, session: Session, project: str, device: str, ranks: Ranks = ALONE
+    package: PackageFolder,
+    session: Session,
+    project: str,
+    device: str,
+    ranks: Ranks = ALONE,
+    *,
+    staged: StagedData = NO_ARCHIVES,
 ) -> Trainer:
     """Builds the trainer of a package on ``device``, with the hooks that the session's request adds."""
     begins = not checkpoint.ids(package.checkpoints)
@@ -113,6 +127,7 @@ def build_trainer(
         package,
         project=project,
         device=device,
+        staged=staged,
         begins=begins,
         ranks=ranks,
         strategy=strategy_of(session, ranks),
