@@ -37,6 +37,7 @@ def worker_on_copy(
     device: str = "auto",
     command: Sequence[str] = (),
     session_cards: SessionCards = SessionCards(),  # noqa: B008  - immutable
+    stage: bool = False,
 ) -> Iterator[StartedWorker]:
     """Copies the project as `run` would, to a folder that is removed at the end, and starts a worker there.
 
@@ -48,6 +49,7 @@ def worker_on_copy(
         device: auto, cpu, cuda, mps or xpu.
         command: The command line as typed.
         session_cards: The cards of the worker.
+        stage: Whether the worker stages archives of any size.
 
     Raises:
         CardsBusy: Another process has taken its card meanwhile.
@@ -57,7 +59,7 @@ def worker_on_copy(
     remove_abandoned()
     with (
         scratch_folder() as (place, lock_fd),
-        killed_at_exit(_start(plan, task, device, command, session_cards, place, lock_fd)) as started,
+        killed_at_exit(_start(plan, task, device, command, session_cards, place, lock_fd, stage)) as started,
     ):
         yield started
 
@@ -81,6 +83,7 @@ def _start(
     session_cards: SessionCards,
     place: Path,
     lock_fd: int,
+    stage: bool,
 ) -> StartedWorker:
     start = time.monotonic()
     package = dataclasses.replace(plan, root=place).create(task, command=command)
@@ -95,6 +98,7 @@ def _start(
             "device": device,
             "copied": copied,
             "token": token,
+            **({"stage": True} if stage else {}),
         }
     )
     running = dataclasses.replace(running_session(package, number), lock=None)  # that of ``place`` is held
