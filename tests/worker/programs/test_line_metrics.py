@@ -105,6 +105,12 @@ def test_an_expression_of_the_user() -> None:
     assert parser.problems() == ["--metric rest matched no number: what its group matched is 'left'"]
 
 
+def test_lines_without_a_number_are_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are most of a large output, whose rest is read within seconds at the end."""
+    monkeypatch.setattr(line_metrics, "_parse", None)
+    assert parse("loss and accuracy are printed below | " * 10).metrics == {}
+
+
 def test_a_line_without_an_end_costs_no_more_than_a_long_one() -> None:
     assert parse("x" * 10_000_000 + " loss: 1").metrics == {}
 

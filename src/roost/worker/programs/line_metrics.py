@@ -37,8 +37,10 @@ _SPLITS = {
 }  # fmt: skip
 _FILLERS = frozenset(["is", "was", "of", "the", "at"])
 _NUMBER = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan\b|inf\b)"
+_HAS_NUMBER = re.compile(r"\d|nan|inf", re.IGNORECASE)
+"""Most lines of a large output have none; without this look they would cost a hundred times as much."""
 _PAIR = re.compile(
-    r"(?P<name>[A-Za-z_][\w@./-]*(?:[ ][A-Za-z_][\w@./-]*){0,2})['\"]?(?:\s*[:=]\s*|\s+)"
+    r"(?<![A-Za-z_])(?P<name>[A-Za-z_][\w@./-]*(?:[ ][A-Za-z_][\w@./-]*){0,2})['\"]?(?:\s*[:=]\s*|\s+)"
     rf"[\[(]?\s*(?:tensor\(|['\"])?(?P<value>{_NUMBER})(?![\w.])(?:\s*(?:/|of)\s*(?P<of>\d+(?:\.\d+)?))?",
     re.IGNORECASE,
 )
@@ -93,8 +95,7 @@ class LineParser:
     def parse(self, line: str) -> LineValues:
         """Returns what a line says."""
         line = _COLOR.sub("", line[:MAX_LINE])
-        bar = _BAR.search(line)
-        found = _parse_bar(bar) if bar is not None else _parse_line(line)
+        found = _parse(line) if _HAS_NUMBER.search(line) else LineValues({})
         own = self._own(line) if self._expressions else {}
         return found._replace(metrics={**found.metrics, **own}) if own else found
 
@@ -146,6 +147,11 @@ def _search(expression: re.Pattern[str], line: str) -> re.Match[str] | None:
 
 def _raise_timeout(number: int, frame: FrameType | None) -> NoReturn:
     raise TimeoutError
+
+
+def _parse(line: str) -> LineValues:
+    bar = _BAR.search(line) if "%|" in line else None
+    return _parse_bar(bar) if bar is not None else _parse_line(line)
 
 
 def _parse_bar(bar: re.Match[str]) -> LineValues:
