@@ -7,6 +7,7 @@ import os
 import signal
 import struct
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -127,3 +128,29 @@ def test_a_stop_while_an_archive_is_fetched(config: Path, tmp_path: Path, mirror
     mirror.go_on.set()
     done = roost("continue", config.parent / "runs" / "one", "-CPU")
     assert done.returncode == 0 and "finished at step 4" in done.stdout
+
+
+PROGRAM = """
+import os, pathlib
+folder = pathlib.Path(os.environ["ROOST_STAGED"])
+print("read", len((folder / "train" / "values.bin").read_bytes()), "bytes from", folder, flush=True)
+"""
+
+
+def test_a_program_with_an_archive(config: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "program"
+    folder.mkdir()
+    (folder / "main.py").write_text(PROGRAM)
+    words = ("run", "--name", "one", "--stage", "../data.zip", "--", sys.executable, "main.py")
+    ran = roost(*words, cwd=folder)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "data.zip: staged in" in ran.stdout and "read 512 bytes from" in ran.stdout
+    run = folder / "runs" / "one"
+    assert json.loads((run / "staged.json").read_bytes())["staged"]["data"]["num_files"] == 1
+    again = roost("continue", run, cwd=folder)
+    assert again.returncode == 0 and "read 512 bytes" in again.stdout and "staged in" not in again.stdout
+    pack(tmp_path / "data.zip", {"train/values.bin": b"other"})
+    changed = roost("continue", run, cwd=folder, ROOST_SCRATCH=str(tmp_path / "new"))
+    assert changed.returncode == 5 and "has changed since it was first staged" in changed.stdout
+    absent = roost("run", "--stage", "absent.zip", "--", sys.executable, "main.py", cwd=folder)
+    assert absent.returncode == 3 and "--stage: there is no such archive" in absent.stdout

@@ -38,6 +38,7 @@ from roost.project.transfer_progress import TransferProgress
 _PIECE_BYTES = 1 << 20
 _PROGRESS_SECONDS = 5.0
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_BY_HAND = "unpack it by hand, and look at it"
 GIGABYTE = 10**9
 
 
@@ -160,7 +161,7 @@ class _Staging:
             max_bytes=int(asked.max_gb * GIGABYTE),
             max_files=asked.max_files,
             max_ratio=asked.max_ratio,
-            fix=f"raise max_gb, max_files or max_ratio in {source.setting} if the archive is what you expect",
+            fix=_BY_HAND if source.is_of_option else _raise_limits(source.setting),
         )
 
     def run(self) -> StagedEntry | None:
@@ -275,6 +276,8 @@ class _Staging:
                 f"and was {self._expected}"
             )
             fix = f"put the earlier one back; or continue with {source.setting}.sha256={digest} --force"
+            if source.is_of_option:
+                fix = "put the earlier one back; or start a new run"
         raise Refused(what, setting=source.setting, received=source.shown, where=source.where, fix=fix)
 
     def _require_unchanged(self) -> None:
@@ -329,7 +332,8 @@ class _Staging:
             f"{entry.num_files:,} files, {format_bytes(entry.num_bytes)} in {self._cache.files(entry.sha256)}"
         )
         if self._asked.sha256 is None and self._is_first:
-            _print(f"{self._source.name}: no {self._source.setting}.sha256 is set; it is {entry.sha256}")
+            no_digest = "" if self._source.is_of_option else f"no {self._source.setting}.sha256 is set; "
+            _print(f"{self._source.name}: {no_digest}its sha256 is {entry.sha256}")
 
 
 class _HashingReader(io.RawIOBase):
@@ -369,6 +373,10 @@ class _HashingReader(io.RawIOBase):
 def _read_rest(stream: IO[bytes]) -> None:
     while stream.read(_PIECE_BYTES):
         pass
+
+
+def _raise_limits(setting: str) -> str:
+    return f"raise max_gb, max_files or max_ratio in {setting} if the archive is what you expect"
 
 
 def _removed_line(removed: list[StagedEntry]) -> str:
