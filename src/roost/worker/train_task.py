@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-import traceback
 from collections.abc import Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Any, Protocol
 
 import msgspec
@@ -18,6 +18,7 @@ from roost.base.system import cpu_wait
 from roost.base.system.worker_protocol import DEADLINE_VARIABLE, EARLY_STOP
 from roost.base.text.timestamps import parse_timestamp
 from roost.config.run_settings import RunSettings
+from roost.package import sessions
 from roost.package.checkpoints import checkpoint
 from roost.package.package import PackageFolder
 from roost.package.results import initial_weights
@@ -87,7 +88,8 @@ def _evaluate(
 ) -> None:
     """Carries out the evaluations that were requested to follow the training. It has succeeded: an error of
     an evaluation is printed, and `roost evaluate` goes on with it."""
-    from roost.worker.results import evaluate_task  # most trainings do not need it
+    from roost.worker import failure_report  # most trainings need neither
+    from roost.worker.results import evaluate_task
 
     stop.release()
     if dist.is_available() and dist.is_initialized():
@@ -98,8 +100,14 @@ def _evaluate(
                 package, folder, device=device, rank=ranks.rank, world_size=ranks.world_size
             )
         except Exception as error:  # noqa: BLE001  - printed; the training is complete
-            traceback.print_exception(error)
-            print(f"the evaluation {folder.name} failed, the training has succeeded: {error}", flush=True)
+            file = sessions.traceback_file(folder, evaluate_task.SESSION_OF_TRAINING, ranks.rank)
+            failure_report.report(error, own=[package.path], package=package.path, file=file)
+            print(
+                f"the evaluation {folder.name} failed, the training has succeeded; "
+                f"`roost evaluate {quote(str(package.path))} --name {folder.name}` with the same "
+                "options continues it",
+                flush=True,
+            )
 
 
 def build_trainer(
