@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from roost.project.staging import scratch_folder
+from roost.project.staging import staging_folder
 from tests.cli.programs import ROOST, roost
 from tests.mirror import Mirror
 from tests.project.staging.archives import pack
@@ -87,7 +87,7 @@ def test_a_run_from_an_archive(config: Path, tmp_path: Path) -> None:
     run = folder / "runs" / "one"
     assert json.loads((run / "args.json").read_bytes())["root"] == "${staged}/train"
     recorded = json.loads((run / "staged.json").read_bytes())["staged"]["data"]
-    assert f"read from {scratch_folder.staging_folder()}/{recorded['sha256']}/files/train" in ran.stdout
+    assert f"read from {staging_folder.staging_folder()}/{recorded['sha256']}/files/train" in ran.stdout
     assert not list(run.rglob("values.bin"))
     pack(tmp_path / "data.zip", {"train/values.bin": bytes(512)})
     again = roost("continue", run, "max_steps=8", "-CPU", cwd=folder, ROOST_SCRATCH=str(tmp_path / "new"))
@@ -100,7 +100,7 @@ def test_a_check_unpacks_only_what_takes_seconds(config: Path, tmp_path: Path) -
     os.truncate(large, 2 * 10**9)  # a file with a hole
     refused = roost("check", config, "-CPU", f"data.stage.archive={large}")
     assert refused.returncode == 5 and "add --stage" in refused.stdout + refused.stderr
-    assert not scratch_folder.staging_folder().exists()
+    assert not staging_folder.staging_folder().exists()
 
 
 def test_a_stop_while_an_archive_is_fetched(config: Path, tmp_path: Path, mirror: Mirror) -> None:
@@ -117,7 +117,7 @@ def test_a_stop_while_an_archive_is_fetched(config: Path, tmp_path: Path, mirror
     process.send_signal(signal.SIGINT)
     said = process.communicate(timeout=60)[0]
     assert process.returncode == 75, said
-    assert not list(scratch_folder.staging_folder().glob("*/")), "nothing is left"
+    assert not list(staging_folder.staging_folder().glob("*/")), "nothing is left"
 
 
 PROGRAM = """

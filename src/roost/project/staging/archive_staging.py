@@ -30,7 +30,7 @@ from roost.base.system import mounts
 from roost.base.system.process_identity import boot_id
 from roost.base.text.byte_sizes import format_bytes
 from roost.config.sections.staging import StagedArchiveSettings
-from roost.project.staging import archive_source, scratch_folder
+from roost.project.staging import archive_source, staging_folder
 from roost.project.staging.archive_source import ArchiveSource
 from roost.project.staging.staging_cache import StagedEntry, StagingCache
 from roost.project.transfer_progress import TransferProgress
@@ -66,7 +66,7 @@ def find_staged(
         sha256: The digest that it had in the first session of the package.
         setting: The key of its settings, for messages.
     """
-    folder = scratch_folder.staging_folder(asked.to)
+    folder = staging_folder.staging_folder(asked.to)
     cache, expected = StagingCache(folder), (asked.sha256 or sha256 or "").lower()
     if not expected:
         found = archive_source.find(asked.archive, project=project, setting=setting, where=None)
@@ -105,8 +105,8 @@ def stage(
         RoostError: It cannot be read, or there is no space.
         OSError: The staging folder cannot be written.
     """
-    root = scratch_folder.staging_folder(asked.to)
-    scratch_folder.prepare(
+    root = staging_folder.staging_folder(asked.to)
+    staging_folder.prepare(
         root, package, setting=f"{setting}.to" if asked.to is not None else None, where=where
     )  # fmt: skip
     cache, expected = StagingCache(root), (asked.sha256 or sha256 or "").lower() or None
@@ -309,7 +309,7 @@ class _Staging:
             f"there is no space for the staged archive: it takes {size}, and {free} are free",
             setting=self._source.setting,
             where=self._cache.folder,
-            fix=f"free space there, or {scratch_folder.ANOTHER_FOLDER}",
+            fix=f"free space there, or {staging_folder.ANOTHER_FOLDER}",
         )
 
     def _not_written(self, error: OSError) -> RoostError:
@@ -322,7 +322,7 @@ class _Staging:
             what,
             setting=self._source.setting,
             where=error.filename or self._source.shown,
-            fix=f"look at both disks; {scratch_folder.ANOTHER_FOLDER}",
+            fix=f"look at both disks; {staging_folder.ANOTHER_FOLDER}",
         )
 
     def _report(self, entry: StagedEntry, seconds: float) -> None:
