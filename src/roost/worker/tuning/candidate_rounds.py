@@ -1,0 +1,183 @@
+"""Candidates for a setting, measured in turn, and the choice among them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from roost.package.results.tuning_report import CandidateRates, TargetFinding
+from roost.worker.tuning.budget import Budget
+
+MIN_GAIN = 1.05
+"""A candidate must be so much faster than the present value; among the fastest, the first one wins that is
+slower by no more."""
+ROUNDS = 5
+_MIN_BLOCK_SECONDS, _MAX_BLOCK_SECONDS = 0.15, 3.0
+_MAX_IDLE = 2
+"""The ascent ends after so many candidates in a row that gained nothing."""
+_WORSE_AFTER_ONE, _WORSE = 0.5, 0.75
+"""A candidate below this share of the fastest is measured no further: after one round, which may have been
+disturbed, and after more."""
+
+Value = int | str
+
+
+class MeasuredBlock(NamedTuple):
+    """The measurement of some steps."""
+
+    rate: float
+    """Samples per second."""
+    memory_mb: float | None = None
+
+
+class CandidateFailed(Exception):
+    """A candidate cannot be measured, for a reason that its user should see."""
+
+
+class CandidateChoice(NamedTuple):
+    """The chosen value, and why."""
+
+    value: Value
+    reason: str
+
+
+class CandidateRounds:
+    """Measures candidates in rounds: each round measures every candidate once, so that a disturbance of the
+    machine meets all of them.
+
+    Args:
+        measure: Measures one candidate for about so many seconds; raises `CandidateFailed`.
+        present: The value of the config, which is measured first and never dropped.
+        budget: No measurement begins that would probably not end within it.
+        num_candidates: The number of candidates that the budget is planned for.
+        least_seconds: The expected time of the first measurement.
+        report: Prints a line about each measurement.
+    """
+
+    def __init__(
+        self,
+        measure: Callable[[Value, float], MeasuredBlock],
+        present: Value,
+        *,
+        budget: Budget,
+        num_candidates: int,
+        least_seconds: float = 0.0,
+        report: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        self._measure, self._present, self._budget, self._report = measure, present, budget, report
+        planned = budget.seconds / (ROUNDS * max(1, num_candidates)) / 2  # half of it starts workers
+        self._block_seconds = min(_MAX_BLOCK_SECONDS, max(_MIN_BLOCK_SECONDS, planned))
+        self._first_seconds = max(self._block_seconds, least_seconds)
+        self._expected_seconds: dict[Value, float] = {}
+        self.candidates: dict[Value, CandidateRates] = {}
+        self.is_cut = False
+        """Whether the budget has ended a round."""
+
+    def ascend(self, values: Iterable[Value]) -> None:
+        """The first round: the present value, then the others in their order, until two in a row beyond the
+        present value gain nothing, or one fails."""
+        if not self._take(self._present):
+            return
+        best, idle = self.candidates[self._present].median, 0
+        for value in values:
+            if value in self.candidates:
+                idle = 0
+                continue
+            if not self._take(value) or not self.candidates[value].rates:
+                return
+            rate = self.candidates[value].median
+            best, idle = (rate, 0) if rate > best * MIN_GAIN else (best, idle + 1)
+            if idle == _MAX_IDLE:
+                return
+
+    def add(self, values: Iterable[Value]) -> None:
+        """Measures further candidates once."""
+        for value in values:
+            if self.is_cut or not self._take(value):
+                return
+
+    def in_order(self) -> list[CandidateRates]:
+        """Returns the candidates, numbers ascending."""
+        return sorted(self.candidates.values(), key=lambda one: (isinstance(one.value, str), one.value))
+
+    def repeat(self) -> None:
+        """Measures the candidates again, until each has so many rounds or the budget ends. Clearly worse ones
+        are dropped."""
+        for _ in range(ROUNDS - 1):
+            self._drop_worse()
+            for value, found in self.candidates.items():
+                if found.rates and not found.note and not self._take(value):
+                    return
+
+    def _drop_worse(self) -> None:
+        best = max((one.median for one in self.candidates.values()), default=0.0)
+        for value, found in self.candidates.items():
+            limit = _WORSE_AFTER_ONE if len(found.rates) == 1 else _WORSE
+            if value != self._present and found.rates and not found.note and found.median < limit * best:
+                found.note = "clearly slower: measured no further"
+
+    def _take(self, value: Value) -> bool:
+        """Measures a candidate once more; returns False if the time does not suffice."""
+        slowest = max(self._expected_seconds.values(), default=self._first_seconds)
+        if self._expected_seconds.get(value, slowest) > self._budget.left:
+            self.is_cut = True
+            return False
+        found = self.candidates.setdefault(value, CandidateRates(value=value))
+        began = time.monotonic()
+        try:
+            block = self._measure(value, self._block_seconds)
+        except CandidateFailed as error:
+            found.note, found.rates = str(error), []
+            self._report(f"{value}: {error}")
+            return True
+        self._expected_seconds[value] = time.monotonic() - began
+        found.rates.append(block.rate)
+        found.memory_mb = max(filter(None, (found.memory_mb, block.memory_mb)), default=None)
+        self._report(f"{value}: {format_rate(block.rate)} (round {len(found.rates)})")
+        return True
+
+    def fill(self, finding: TargetFinding) -> None:
+        """Completes a finding: the candidates, and the choice among them."""
+        finding.candidates = self.in_order()
+        if not finding.candidates:
+            finding.is_late, finding.reason = True, "the time does not suffice"
+            return
+        finding.chosen, finding.reason = choose(finding.candidates, self._present)
+
+
+def choose(candidates: Sequence[CandidateRates], present: Value) -> CandidateChoice:
+    """Chooses among measured candidates: the present value, unless another one is clearly faster.
+
+    Clearly faster is a candidate whose median is higher by 5 % or more, and whose lower quartile is above the
+    upper quartile of the present value. Of several the first one is chosen whose median is within 5 % of the
+    fastest.
+    """
+    now = next((one for one in candidates if one.value == present and one.rates), None)
+    if now is None:
+        return CandidateChoice(present, "the present value could not be measured")
+    faster = [
+        one
+        for one in candidates
+        if one.median >= MIN_GAIN * now.median and one.quartiles[0] > now.quartiles[1]
+    ]
+    if faster:
+        best = max(one.median for one in faster)
+        chosen = next(one for one in faster if one.median * MIN_GAIN >= best)
+        return CandidateChoice(chosen.value, f"{chosen.median / now.median:.2f} times as fast as {present}")
+    others = [one for one in candidates if one.rates and one is not now]
+    if not others:
+        return CandidateChoice(present, "there is no other candidate that can be measured")
+    best_other = max(others, key=lambda one: one.median)
+    ratio = best_other.median / now.median
+    if ratio >= MIN_GAIN:
+        noise = max(now.spread, best_other.spread)
+        return CandidateChoice(
+            present, f"{best_other.value} is {ratio:.2f} times as fast, inside the noise of {noise:.0%}"
+        )
+    return CandidateChoice(present, f"no other is faster by 5 % or more ({best_other.value}: {ratio:.2f})")
+
+
+def format_rate(rate: float) -> str:
+    """Returns samples per second with three digits or more: ``1,234 samples/s``."""
+    return f"{rate:,.0f} samples/s" if rate >= 100 else f"{rate:.3g} samples/s"
