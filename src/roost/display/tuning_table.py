@@ -13,8 +13,8 @@ _HEADER = ("setting", "value", "samples/s", "ratio", "spread", "memory", "")
 
 
 def tuning_lines(report: TuningReport) -> list[str]:
-    """Returns a table of all candidates, the present value marked by ``now`` and the chosen one by ``*``; then
-    a line for each choice."""
+    """Returns a table of all candidates, the present value marked by ``now`` and the chosen one by ``*``;
+    then a line for each choice."""
     rows = [row for finding in report.findings for row in _rows(finding)]
     lines: list[str] = []
     if rows:

@@ -48,8 +48,8 @@ def command(arguments: tuple[str, ...], config: Path | None, as_json: bool, **op
 
     The project is copied as by `roost run`, and steps of real training are measured there, in several rounds.
     A setting remains unless another value is clearly faster. What changes no bit of the run is written
-    plainly: loader workers and prefetch. The batch size, the step mode and the learning rate (by a range test)
-    are comments in the file, unless --apply names them. No run remains, and save_root is not touched.
+    plainly: loader workers and prefetch. Batch size, step mode and learning rate (by a range test) are
+    comments in the file, unless --apply names them. No run remains, and save_root is not touched.
 
     \b
     roost tune config.yaml

@@ -12,7 +12,7 @@ from roost.package.results.tuning_report import RangeTestFinding
 _INCHES = (6.4, 3.6)
 _DIVERGED_COLOUR = "#dc2626"
 _MARGIN = 0.2
-"""The part of the range of the loss that is shown above its first and below its least value."""
+"""Shown above and below the part of the curve that falls, as a share of its height."""
 
 
 def draw_range_test(found: RangeTestFinding, kind: str) -> bytes:
@@ -36,7 +36,8 @@ def draw_range_test(found: RangeTestFinding, kind: str) -> bytes:
         axes.set_ylabel("loss")
         if found.smoothed:
             # A diverging loss would press the rest of the curve onto the axis.
-            low, high = min(found.smoothed), max(found.smoothed[0], min(found.smoothed))
+            low = min(found.smoothed)
+            high = max(found.smoothed[: found.smoothed.index(low) + 1])
             margin = _MARGIN * (high - low) or 1.0
             axes.set_ylim(low - margin, high + margin)
         figure.legend(loc="outside right upper")

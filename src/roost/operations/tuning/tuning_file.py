@@ -64,14 +64,14 @@ def tuning_text(report: TuningReport, applied: Collection[str], context: TuningC
     if any(not one.is_applied for one in entries):
         lines += [
             "#",
-            "# A setting behind a # would change the results of the run. To use it, remove the # before it and",
-            "# before its section, or measure again with --apply.",
+            "# A setting behind a # would change the results of the run. To use it, remove the # before it",
+            "# and before its section, or measure again with --apply.",
         ]
     return "\n".join([*lines, "", *_lines(entries)]).rstrip() + "\n"
 
 
 def _head(report: TuningReport, context: TuningContext) -> Iterator[str]:
-    on = f"{report.device}, {format_cores(report.num_cores)}, {report.num_threads} threads in training"
+    on = f"{report.device}, {format_cores(report.num_cores)}, threads: {report.num_threads}"
     yield f"# Measured in {report.seconds:.0f} s on {on}."
     if context.overrides:
         yield f"# With {' '.join(context.overrides)}"

@@ -21,6 +21,6 @@ class Budget:
         """The remaining seconds; 0 or more."""
         return max(0.0, self._deadline - time.monotonic())
 
-    def share(self, parts: int) -> Budget:
-        """Returns the budget of the next of some equal parts."""
-        return Budget(self.left / max(1, parts))
+    def share(self, fraction: float) -> Budget:
+        """Returns a budget of a fraction of the remaining time."""
+        return Budget(self.left * fraction)

@@ -12,7 +12,10 @@ from roost.worker.tuning.budget import Budget
 MIN_GAIN = 1.05
 """A candidate must be so much faster than the present value; among the fastest, the first one wins that is
 slower by no more."""
-ROUNDS = 5
+ROUNDS, MIN_ROUNDS = 5, 3
+"""The rounds that are planned, and those without which nothing is changed."""
+_FIRST_SHARE = 0.45
+"""The part of the time after which no further candidate is taken: the others need further rounds."""
 _MIN_BLOCK_SECONDS, _MAX_BLOCK_SECONDS = 0.15, 3.0
 _MAX_IDLE = 2
 """The ascent ends after so many candidates in a row that gained nothing."""
@@ -71,8 +74,6 @@ class CandidateRounds:
         self._first_seconds = max(self._block_seconds, least_seconds)
         self._expected_seconds: dict[Value, float] = {}
         self.candidates: dict[Value, CandidateRates] = {}
-        self.is_cut = False
-        """Whether the budget has ended a round."""
 
     def ascend(self, values: Iterable[Value]) -> None:
         """The first round: the present value, then the others in their order, until two in a row beyond the
@@ -84,7 +85,7 @@ class CandidateRounds:
             if value in self.candidates:
                 idle = 0
                 continue
-            if not self._take(value) or not self.candidates[value].rates:
+            if self._is_first_share_over or not self._take(value) or not self.candidates[value].rates:
                 return
             rate = self.candidates[value].median
             best, idle = (rate, 0) if rate > best * MIN_GAIN else (best, idle + 1)
@@ -94,34 +95,52 @@ class CandidateRounds:
     def add(self, values: Iterable[Value]) -> None:
         """Measures further candidates once."""
         for value in values:
-            if self.is_cut or not self._take(value):
+            if self._is_first_share_over or not self._take(value):
                 return
+
+    @property
+    def _is_first_share_over(self) -> bool:
+        return self._budget.left < (1 - _FIRST_SHARE) * self._budget.seconds
 
     def in_order(self) -> list[CandidateRates]:
         """Returns the candidates, numbers ascending."""
         return sorted(self.candidates.values(), key=lambda one: (isinstance(one.value, str), one.value))
 
     def repeat(self) -> None:
-        """Measures the candidates again, until each has so many rounds or the budget ends. Clearly worse ones
-        are dropped."""
-        for _ in range(ROUNDS - 1):
+        """Measures the candidates again, until each has `ROUNDS` or the budget ends. Clearly worse ones are
+        dropped; if the time does not suffice for `MIN_ROUNDS` of the others, so are the slower of these."""
+        for number in range(1, ROUNDS):
             self._drop_worse()
-            for value, found in self.candidates.items():
-                if found.rates and not found.note and not self._take(value):
+            if number == 1:
+                self._drop_unaffordable()
+            for value in self._remaining():
+                if not self._take(value):
                     return
+
+    def _remaining(self) -> list[Value]:
+        return [value for value, found in self.candidates.items() if found.rates and not found.note]
 
     def _drop_worse(self) -> None:
         best = max((one.median for one in self.candidates.values()), default=0.0)
-        for value, found in self.candidates.items():
+        for value in self._remaining():
+            found = self.candidates[value]
             limit = _WORSE_AFTER_ONE if len(found.rates) == 1 else _WORSE
-            if value != self._present and found.rates and not found.note and found.median < limit * best:
+            if value != self._present and found.median < limit * best:
                 found.note = "clearly slower: measured no further"
+
+    def _drop_unaffordable(self) -> None:
+        left = self._budget.left / (MIN_ROUNDS - 1) - self._expected_seconds[self._present]
+        others = [value for value in self._remaining() if value != self._present]
+        others.sort(key=lambda value: self.candidates[value].median, reverse=True)
+        for number, value in enumerate(others):
+            left -= self._expected_seconds[value]
+            if left < 0 and number:  # the fastest one is kept in any case
+                self.candidates[value].note = "slower, and no time to measure it further"
 
     def _take(self, value: Value) -> bool:
         """Measures a candidate once more; returns False if the time does not suffice."""
         slowest = max(self._expected_seconds.values(), default=self._first_seconds)
         if self._expected_seconds.get(value, slowest) > self._budget.left:
-            self.is_cut = True
             return False
         found = self.candidates.setdefault(value, CandidateRates(value=value))
         began = time.monotonic()
@@ -149,9 +168,9 @@ class CandidateRounds:
 def choose(candidates: Sequence[CandidateRates], present: Value) -> CandidateChoice:
     """Chooses among measured candidates: the present value, unless another one is clearly faster.
 
-    Clearly faster is a candidate whose median is higher by 5 % or more, and whose lower quartile is above the
-    upper quartile of the present value. Of several the first one is chosen whose median is within 5 % of the
-    fastest.
+    Clearly faster is a candidate whose median of three rounds or more is higher by 5 % or more, and whose
+    lower quartile is above the upper quartile of the present value. Of several the first one is chosen whose
+    median is within 5 % of the fastest.
     """
     now = next((one for one in candidates if one.value == present and one.rates), None)
     if now is None:
@@ -159,7 +178,9 @@ def choose(candidates: Sequence[CandidateRates], present: Value) -> CandidateCho
     faster = [
         one
         for one in candidates
-        if one.median >= MIN_GAIN * now.median and one.quartiles[0] > now.quartiles[1]
+        if min(len(one.rates), len(now.rates)) >= MIN_ROUNDS
+        and one.median >= MIN_GAIN * now.median
+        and one.quartiles[0] > now.quartiles[1]
     ]
     if faster:
         best = max(one.median for one in faster)
@@ -170,6 +191,12 @@ def choose(candidates: Sequence[CandidateRates], present: Value) -> CandidateCho
         return CandidateChoice(present, "there is no other candidate that can be measured")
     best_other = max(others, key=lambda one: one.median)
     ratio = best_other.median / now.median
+    if ratio >= MIN_GAIN and min(len(best_other.rates), len(now.rates)) < MIN_ROUNDS:
+        return CandidateChoice(
+            present,
+            f"{best_other.value} was {ratio:.2f} times as fast in fewer than {MIN_ROUNDS} rounds: give more "
+            "--seconds",
+        )
     if ratio >= MIN_GAIN:
         noise = max(now.spread, best_other.spread)
         return CandidateChoice(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from roost.base.text.byte_sizes import format_bytes
 from roost.package.results.tuning_report import TargetFinding
 from roost.train.data.batches import Batches
 from roost.train.data.external_loader import ExternalLoader
 from roost.train.data.loader import Loader
 from roost.train.data.workers import worker_count
 from roost.train.data.workers.worker_benchmark import BatchCost
+from roost.train.data.workers.worker_pool import SMALL_BYTES
 from roost.worker.tuning.budget import Budget
 from roost.worker.tuning.candidate_rounds import CandidateRounds
 from roost.worker.tuning.measured_run import MeasuredRun
@@ -72,7 +74,7 @@ def tune_workers(run: MeasuredRun, budget: Budget, report: Callable[[str], None]
 
 
 def tune_prefetch(run: MeasuredRun, budget: Budget, report: Callable[[str], None]) -> TargetFinding:
-    """Finds the number of batches that each worker fetches in advance. Batches below 1 MiB are fetched
+    """Finds the number of batches that each worker fetches in advance. Batches of at most 1 MiB are fetched
     further ahead in any case, see `WorkerPool`."""
     present = run.settings.data.prefetch
     finding = TargetFinding(
@@ -84,6 +86,11 @@ def tune_prefetch(run: MeasuredRun, budget: Budget, report: Callable[[str], None
         finding.reason = _EXTERNAL
     elif not num_workers:
         finding.reason = "without loader workers nothing is fetched in advance"
+    elif run.batch_bytes <= SMALL_BYTES:
+        finding.reason = (
+            f"a batch has {format_bytes(run.batch_bytes)}: below {format_bytes(SMALL_BYTES)} more of them "
+            "are fetched in advance in any case"
+        )
     if finding.reason:
         return finding
     rounds = CandidateRounds(

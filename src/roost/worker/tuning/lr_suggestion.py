@@ -16,8 +16,8 @@ _DIVERGED = 4.0
 _WINDOW_SHARE = 25
 """Each loss is smoothed with one of so many losses on either side."""
 _MIN_POINTS = 10
-_NOISE = 2.0
-"""A fall below so many standard deviations of the unsmoothed loss is none."""
+_NOISE = 4.0
+"""A fall below so many standard deviations of the smoothed loss is none."""
 
 
 class RateSuggestion(NamedTuple):
@@ -53,7 +53,8 @@ def suggest(rates: Sequence[float], losses: Sequence[float]) -> RateSuggestion:
     if len(finite) < _MIN_POINTS:
         return RateSuggestion(smoothed, f"the loss diverged after {len(finite)} steps", None, divergence)
     least = min(range(len(smoothed)), key=smoothed.__getitem__)
-    noise = statistics.stdev(loss - mean for loss, mean in zip(finite, smoothed, strict=True))
+    deviation = statistics.stdev(loss - mean for loss, mean in zip(finite, smoothed, strict=True))
+    noise = deviation / math.sqrt(2 * _half_window(len(finite)) + 1)
     if smoothed[0] - smoothed[least] <= _NOISE * noise or least < 2:
         return RateSuggestion(smoothed, "the loss does not fall by more than its noise", None, divergence)
     slopes = [smoothed[i + 1] - smoothed[i - 1] for i in range(1, least)]
@@ -64,5 +65,9 @@ def suggest(rates: Sequence[float], losses: Sequence[float]) -> RateSuggestion:
 
 def _smoothed(losses: Sequence[float]) -> list[float]:
     """Returns centred moving averages, which do not shift the curve; the window is cut at the ends."""
-    half = max(1, len(losses) // _WINDOW_SHARE)
+    half = _half_window(len(losses))
     return [statistics.fmean(losses[max(0, i - half) : i + half + 1]) for i in range(len(losses))]
+
+
+def _half_window(num_losses: int) -> int:
+    return max(1, num_losses // _WINDOW_SHARE)

@@ -30,6 +30,8 @@ _MEMORY_SHARE = 0.8
 """The part of the free memory of the host that a larger batch may take by prediction: the kernel would not
 refuse more, but kill a process."""
 _MIN_COMPILE_SECONDS = 5.0
+_COMPILE_SHARE = 0.7
+"""The part of the time that a compilation may take; the rest is for the rounds."""
 
 
 class LargerBatch(NamedTuple):
@@ -180,10 +182,12 @@ def tune_step_mode(run: MeasuredRun, budget: Budget, report: Callable[[str], Non
     steppers = {present: run.stepper, other: run.stepper.variant(mode=other)}
     began = perf_counter()
     try:
-        with time_limit(budget.left / 2):
+        with time_limit(budget.left * _COMPILE_SHARE):
             run.block(run.loader(), 0.0, steppers[other])
     except _TimeIsUp:
-        finding.reason = f"no compilation within {format_short_duration(perf_counter() - began)}"
+        finding.reason = (
+            f"no compilation within {format_short_duration(perf_counter() - began)}: give more --seconds"
+        )
     except Exception as error:  # noqa: BLE001  - any error of a compiler, or of code that cannot be compiled
         text = str(error).strip() or type(error).__name__
         finding.reason = f"{other} fails: {text.splitlines()[0]}"
