@@ -17,6 +17,7 @@ from roost.package.results.tuning_report import CandidateRates, RangeTestFinding
 _MARK = "# Tuning file of `roost tune`"
 """The beginning of every tuning file, by which it is recognised as one that may be replaced."""
 _MAX_BYTES = 1 << 20
+_EMPTY = "{}  # no setting: remove this line with the first # that you remove"
 
 
 class TuningContext(NamedTuple):
@@ -67,7 +68,10 @@ def tuning_text(report: TuningReport, applied: Collection[str], context: TuningC
             "# A setting behind a # would change the results of the run. To use it, remove the # before it",
             "# and before its section, or measure again with --apply.",
         ]
-    return "\n".join([*lines, "", *_lines(entries)]).rstrip() + "\n"
+    body = list(_lines(entries))
+    if not any(one.is_applied for one in entries):
+        body.insert(0, _EMPTY)  # a config without any setting is refused
+    return "\n".join([*lines, "", *body]) + "\n"
 
 
 def _head(report: TuningReport, context: TuningContext) -> Iterator[str]:

@@ -37,18 +37,22 @@ class CandidateRates(msgspec.Struct, kw_only=True):
         return statistics.median(self.rates) if self.rates else 0.0
 
     @property
-    def quartiles(self) -> tuple[float, float]:
-        """The lower and the upper quartile of the rounds; of fewer than three rounds the extremes."""
-        if len(self.rates) < 3:
-            return min(self.rates, default=0.0), max(self.rates, default=0.0)
-        low, _, high = statistics.quantiles(self.rates, n=4, method="inclusive")
-        return low, high
-
-    @property
     def spread(self) -> float:
-        """The distance of the quartiles, as a share of the median."""
-        low, high = self.quartiles
+        """The distance of the quartiles of the rounds, as a share of the median; 0 without any."""
+        low, high = quartiles(self.rates)
         return (high - low) / self.median if self.rates else 0.0
+
+    def ratios(self, other: CandidateRates) -> list[float]:
+        """Returns the rates of this candidate relative to those of another one in the same rounds."""
+        return [one / two for one, two in zip(self.rates, other.rates, strict=False) if two]
+
+
+def quartiles(numbers: Sequence[float]) -> tuple[float, float]:
+    """Returns the lower and the upper quartile of some numbers; of fewer than three the extremes."""
+    if len(numbers) < 3:
+        return min(numbers, default=0.0), max(numbers, default=0.0)
+    low, _, high = statistics.quantiles(numbers, n=4, method="inclusive")
+    return low, high
 
 
 class TargetFinding(msgspec.Struct, kw_only=True):

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from roost.package.results.tuning_report import CandidateRates, TargetFinding
+from roost.package.results.tuning_report import CandidateRates, TargetFinding, quartiles
 from roost.worker.tuning.budget import Budget
 
 MIN_GAIN = 1.05
 """A candidate must be so much faster than the present value; among the fastest, the first one wins that is
 slower by no more."""
+_MIN_QUARTILE = 1.03
+"""So much faster must the lower quartile of its rounds be."""
 ROUNDS, MIN_ROUNDS = 5, 3
 """The rounds that are planned, and those without which nothing is changed."""
+_DECIDED = 1.25
+"""With so much distance in every round no further round is needed."""
 _FIRST_SHARE = 0.45
 """The part of the time after which no further candidate is taken: the others need further rounds."""
 _MIN_BLOCK_SECONDS, _MAX_BLOCK_SECONDS = 0.15, 3.0
@@ -83,12 +88,12 @@ class CandidateRounds:
         best, idle = self.candidates[self._present].median, 0
         for value in values:
             if value in self.candidates:
-                idle = 0
                 continue
             if self._is_first_share_over or not self._take(value) or not self.candidates[value].rates:
                 return
             rate = self.candidates[value].median
-            best, idle = (rate, 0) if rate > best * MIN_GAIN else (best, idle + 1)
+            is_beyond = isinstance(value, str) or isinstance(self._present, str) or value > self._present
+            best, idle = (rate, 0) if rate > best * MIN_GAIN else (best, idle + is_beyond)
             if idle == _MAX_IDLE:
                 return
 
@@ -109,13 +114,28 @@ class CandidateRounds:
     def repeat(self) -> None:
         """Measures the candidates again, until each has `ROUNDS` or the budget ends. Clearly worse ones are
         dropped; if the time does not suffice for `MIN_ROUNDS` of the others, so are the slower of these."""
+        if self._present not in self._expected_seconds:
+            return
         for number in range(1, ROUNDS):
             self._drop_worse()
             if number == 1:
                 self._drop_unaffordable()
+            if number >= MIN_ROUNDS and self._is_decided():
+                return
             for value in self._remaining():
                 if not self._take(value):
                     return
+
+    def _is_decided(self) -> bool:
+        """Whether one candidate was far faster than all others in every round, or none faster than the
+        present value."""
+        now = self.candidates[self._present]
+        found = [self.candidates[value].ratios(now) for value in self._remaining() if value != self._present]
+        found.sort(key=statistics.median, reverse=True)
+        if not found or max(map(max, found)) < 1:
+            return True
+        runner_up = statistics.median(found[1]) if len(found) > 1 else 1.0
+        return min(found[0]) >= _DECIDED * max(1.0, runner_up)
 
     def _remaining(self) -> list[Value]:
         return [value for value, found in self.candidates.items() if found.rates and not found.note]
@@ -168,41 +188,36 @@ class CandidateRounds:
 def choose(candidates: Sequence[CandidateRates], present: Value) -> CandidateChoice:
     """Chooses among measured candidates: the present value, unless another one is clearly faster.
 
-    Clearly faster is a candidate whose median of three rounds or more is higher by 5 % or more, and whose
-    lower quartile is above the upper quartile of the present value. Of several the first one is chosen whose
-    median is within 5 % of the fastest.
+    Candidates are compared with the present value round by round, as the load of the machine changes. Clearly
+    faster is one that was measured in three rounds or more, faster by 5 % or more in their median, and by 3 %
+    or more in the lower quartile. Of several the first one is chosen that is within 5 % of the fastest.
     """
     now = next((one for one in candidates if one.value == present and one.rates), None)
     if now is None:
         return CandidateChoice(present, "the present value could not be measured")
-    faster = [
-        one
-        for one in candidates
-        if min(len(one.rates), len(now.rates)) >= MIN_ROUNDS
-        and one.median >= MIN_GAIN * now.median
-        and one.quartiles[0] > now.quartiles[1]
-    ]
-    if faster:
-        best = max(one.median for one in faster)
-        chosen = next(one for one in faster if one.median * MIN_GAIN >= best)
-        return CandidateChoice(chosen.value, f"{chosen.median / now.median:.2f} times as fast as {present}")
-    others = [one for one in candidates if one.rates and one is not now]
+    others = {one.value: ratios for one in candidates if one is not now and (ratios := one.ratios(now))}
     if not others:
         return CandidateChoice(present, "there is no other candidate that can be measured")
-    best_other = max(others, key=lambda one: one.median)
-    ratio = best_other.median / now.median
-    if ratio >= MIN_GAIN and min(len(best_other.rates), len(now.rates)) < MIN_ROUNDS:
-        return CandidateChoice(
-            present,
-            f"{best_other.value} was {ratio:.2f} times as fast in fewer than {MIN_ROUNDS} rounds: give more "
-            "--seconds",
-        )
-    if ratio >= MIN_GAIN:
-        noise = max(now.spread, best_other.spread)
-        return CandidateChoice(
-            present, f"{best_other.value} is {ratio:.2f} times as fast, inside the noise of {noise:.0%}"
-        )
-    return CandidateChoice(present, f"no other is faster by 5 % or more ({best_other.value}: {ratio:.2f})")
+    medians = {value: statistics.median(ratios) for value, ratios in others.items()}
+    is_clear = {
+        value: len(ratios) >= MIN_ROUNDS
+        and medians[value] >= MIN_GAIN
+        and quartiles(ratios)[0] >= _MIN_QUARTILE
+        for value, ratios in others.items()
+    }
+    faster = [value for value in others if is_clear[value]]
+    if faster:
+        best = max(medians[value] for value in faster)
+        chosen = next(value for value in faster if medians[value] * MIN_GAIN >= best)
+        return CandidateChoice(chosen, f"{medians[chosen]:.2f} times as fast as {present}")
+    value = max(medians, key=medians.__getitem__)
+    if medians[value] < MIN_GAIN:
+        return CandidateChoice(present, f"no other is faster by 5 % or more ({value}: {medians[value]:.2f})")
+    if len(others[value]) < MIN_ROUNDS:
+        why = f"in fewer than {MIN_ROUNDS} rounds: give more --seconds"
+    else:
+        why = "in the median, inside the noise: " + ", ".join(f"{one:.2f}" for one in others[value])
+    return CandidateChoice(present, f"{value} was {medians[value]:.2f} times as fast {why}")
 
 
 def format_rate(rate: float) -> str:

@@ -16,6 +16,7 @@ _DIVERGED = 4.0
 _WINDOW_SHARE = 25
 """Each loss is smoothed with one of so many losses on either side."""
 _MIN_POINTS = 10
+_FIRST = 5
 _NOISE = 4.0
 """A fall below so many standard deviations of the smoothed loss is none."""
 
@@ -49,11 +50,12 @@ def suggest(rates: Sequence[float], losses: Sequence[float]) -> RateSuggestion:
     """
     divergence = rates[len(losses) - 1] if has_diverged(losses) else None
     finite = [loss for loss in losses if math.isfinite(loss)]
-    smoothed = _smoothed(finite)
+    smoothed = _smoothed(_clipped(finite))
     if len(finite) < _MIN_POINTS:
         return RateSuggestion(smoothed, f"the loss diverged after {len(finite)} steps", None, divergence)
     least = min(range(len(smoothed)), key=smoothed.__getitem__)
-    deviation = statistics.stdev(loss - mean for loss, mean in zip(finite, smoothed, strict=True))
+    before = zip(finite[: least + 1], smoothed, strict=False)
+    deviation = statistics.pstdev(loss - mean for loss, mean in before)
     noise = deviation / math.sqrt(2 * _half_window(len(finite)) + 1)
     if smoothed[0] - smoothed[least] <= _NOISE * noise or least < 2:
         return RateSuggestion(smoothed, "the loss does not fall by more than its noise", None, divergence)
@@ -61,6 +63,16 @@ def suggest(rates: Sequence[float], losses: Sequence[float]) -> RateSuggestion:
     steepest = rates[1 + slopes.index(min(slopes))]
     limit = math.inf if divergence is None else divergence / 10
     return RateSuggestion(smoothed, RULE, steepest, divergence, min(steepest, limit))
+
+
+def _clipped(losses: Sequence[float]) -> list[float]:
+    """Returns the losses, at most as far above the first ones as the least is below them: otherwise those
+    that diverge would reach into the averages before them."""
+    if not losses:
+        return []
+    first = statistics.median(losses[:_FIRST])
+    ceiling = first + abs(first - min(losses))
+    return [min(loss, ceiling) for loss in losses]
 
 
 def _smoothed(losses: Sequence[float]) -> list[float]:

@@ -177,6 +177,7 @@ def tune_step_mode(run: MeasuredRun, budget: Budget, report: Callable[[str], Non
     other: StepMode = "compile" if present == "eager" else "eager"
     finding = TargetFinding(target="step_mode", setting=STEP_MODE, present=present, chosen=present, reason="")
     if budget.left < _MIN_COMPILE_SECONDS and other == "compile":
+        finding.is_late = True
         finding.reason = f"the time does not suffice: a compilation needs {_MIN_COMPILE_SECONDS:g} s or more"
         return finding
     steppers = {present: run.stepper, other: run.stepper.variant(mode=other)}
@@ -184,7 +185,7 @@ def tune_step_mode(run: MeasuredRun, budget: Budget, report: Callable[[str], Non
     try:
         with time_limit(budget.left * _COMPILE_SHARE):
             run.block(run.loader(), 0.0, steppers[other])
-    except _TimeIsUp:
+    except TimeIsUp:
         finding.reason = (
             f"no compilation within {format_short_duration(perf_counter() - began)}: give more --seconds"
         )
@@ -224,19 +225,19 @@ def _mode(value: int | str) -> StepMode:
     return "compile" if value == "compile" else "eager"
 
 
-class _TimeIsUp(BaseException):
+class TimeIsUp(BaseException):
     """The time limit has passed. Not an Exception, because a compiler may catch those."""
 
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Raises `_TimeIsUp` inside after so many seconds; only in the main thread, which signals reach."""
+    """Raises `TimeIsUp` inside after so many seconds; only in the main thread, which signals reach."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        raise _TimeIsUp
+        raise TimeIsUp
 
     before = signal.signal(signal.SIGALRM, interrupt)
     signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.001))
