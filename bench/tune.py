@@ -3,9 +3,9 @@
     python bench/tune.py [--seconds 60] [--rounds 2]
 
 Each toy is a project with a known bottleneck. By hand: `roost run` with each number of loader workers, one
-after another, in several rounds; the speed of a number is the median of `perf/samples_per_second` over the
-rows of its runs, without the first row. Then `roost tune --what workers --seconds N`, and its choice is looked
-up in the same table. A choice between the numbers that were run by hand is run too.
+after another; the speed of a number is the median of `perf/samples_per_second` over the rows of its runs,
+without the first row. Then `roost tune --what workers --seconds N`, and its choice is looked up in the same
+table. A choice between the numbers that were run by hand is run too.
 
 - *waits*: samples of 5 ms of sleep, as of a disk or network; batches of 16; the config says 1 worker;
 - *computes*: samples of 2 ms of CPU time, likewise;
