@@ -84,6 +84,7 @@ COMMAND_GROUPS = {
         "devices": "List the GPUs and what uses them.",
         "lease": "Run a command or a shell with leased GPUs.",
         "drain": "Keep new tasks off a GPU.",
+        "doctor": "Find what is wrong here, and how to fix it.",
     },
     "Server and shells": {
         "server": "Serve all of this over HTTP.",

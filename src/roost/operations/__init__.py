@@ -9,6 +9,7 @@ sessions: how operations start sessions and workers, and follow them
 queue: to submit tasks, list them, explain them and change them
 live_lab: the live state of the lab, as changes and as a view-model
 devices: the cards of this machine and leases on them
+doctor: to find what is wrong with the machine, the lab and runs
 listing: to list, search and group packages
 reading: to show and verify packages
 keeping: to label, remove, restore and prune packages

@@ -54,7 +54,8 @@ class TuningRun:
         self._targets: Sequence[TuningTarget] = tuning_report.ordered_targets(request["targets"])
         self._applied: Sequence[str] = request["apply"]
         self._seconds = float(request["seconds"])
-        self._values, self._settings = native_project.resolve_settings(package, self._project)
+        staged = native_project.stage_data(package, self._project)
+        self._values, self._settings = native_project.resolve_settings(package, self._project, staged=staged)
         torch_settings.apply(self._settings, device=self._device, first=None)
         self._report = TuningReport(
             device=self._device,
