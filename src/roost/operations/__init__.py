@@ -2,6 +2,7 @@
 ...) call them and have no logic of their own.
 
 lifecycle: to create, run, continue, fork, stop and debug packages
+tuning: to find fast settings by measuring, and to write them into a tuning file
 programs: to run any program of the user as a package
 converting: to convert the configs of other trainers
 sessions: how operations start sessions and workers, and follow them
