@@ -17,5 +17,6 @@ exception_record: exceptions as data
 traceback_frames: short tracebacks with the project's lines
 former_names: imports of modules by the names that earlier versions documented
 text: formatting and parsing of sizes, times and names for messages
+session_end: when the machine or the platform ends a session
 system: the machine: processes, memory, cores, mounts and the lab's folder
 """

@@ -11,6 +11,7 @@ from msgspec import Meta, Struct
 
 from roost.base.errors import ConfigError
 from roost.base.interval import Interval, parse_duration
+from roost.base.session_end.platform_limit import NO_LIMIT
 from roost.base.strategy import StrategyName
 from roost.config.section_schema import Where
 from roost.config.sections.checkpoint import CheckpointSettings
@@ -114,6 +115,7 @@ def check_execution(settings: ExecutionSettings, where: Where, *, section: str =
         "max_time": settings.max_time,
         "rank_timeout": settings.rank_timeout,
         "limits.wall_time": limits.wall_time,
+        "limits.session_length": None if limits.session_length == NO_LIMIT else limits.session_length,
         "limits.grace": limits.grace,
         "limits.stall_timeout": limits.stall_timeout,
     }

@@ -311,6 +311,9 @@ class SessionRecord(JsonFields):
     """When the session started, Unix seconds."""
     warm: bool = False
     """Whether the worker was forked from a template process."""
+    deadline: Checked[Seconds | None] = None
+    """By when the session must have ended, Unix seconds; changed while it runs if a deadline file changes.
+    None: there is no limit."""
     ranks: list[RankEnd] = []
     """The ranks of this machine (read from a file: plain mappings); empty: a single worker."""
 

@@ -25,7 +25,7 @@ def squeue(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
 
 
 def test_without_a_limit_there_is_none() -> None:
-    assert deadline_of(FREE, {}) == (None, [])
+    assert deadline_of(FREE, {}) == (None, [], "")
     assert deadline_of(FREE, {}).seconds_left() is None
 
 
@@ -90,7 +90,7 @@ def test_slurm_is_asked_where_it_did_not_say(tmp_path: Path, monkeypatch: pytest
 @pytest.mark.parametrize("script", ["echo N/A", "true"])
 def test_a_job_without_a_limit(script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     squeue(tmp_path, monkeypatch, script)
-    assert deadline_of(FREE, {"SLURM_JOB_ID": "7"}) == (None, [])
+    assert deadline_of(FREE, {"SLURM_JOB_ID": "7"}) == (None, [], "")
 
 
 @pytest.mark.parametrize(

@@ -35,11 +35,11 @@ class Limit(TimeLimit):
 
     def __init__(self, *, ago: float, left: float) -> None:
         self.ago, self.left = ago, left
-        super().__init__(0.0, 0.0)
+        super().__init__(None, 0.0)
 
     def on_start(self, trainer: Trainer) -> None:
         now = time.time()
-        self._ends, self._begun = now + self.left, now - self.ago
+        self._given, self._begun = now + self.left, now - self.ago
         super().on_start(trainer)
 
 

@@ -13,7 +13,7 @@ from roost.devices import lease_files
 from roost.operations.reading import package_schema
 from roost.operations.sessions import foreground_lease, multi_node, rank_layout
 from roost.operations.sessions.running_session import RunningSession, newest_session
-from roost.operations.sessions.session_deadline import deadline_of
+from roost.operations.sessions.session_deadline import deadline_variables, deadline_of
 from roost.operations.sessions.session_request import (
     StartedSession,
     free_cores,
@@ -79,7 +79,7 @@ def join(package: Path | str) -> StartedSession:
                 samples=lease_files.make_samples_folder(),
                 card_ids=leases.card_ids,
                 argv=launched.argv,
-                added=launched.environment,
+                added={**launched.environment, **deadline_variables(settings.limits)},
                 is_launcher=True,
             )
     except BaseException as error:  # makes the place free again
