@@ -339,6 +339,11 @@ class SessionRecord(JsonFields):
     worker_status: int | str | None = None
     """The worker's exit code, or the name of the signal that ended it."""
 
+    step: Count | None = None
+    """The step that was reached; None: no step of this session is known."""
+    saved_step: Count | None = None
+    """The step of the newest checkpoint; None: there was none."""
+
     # --- at the end of the session
     output_left_out_bytes: int | None = None
     """How many bytes of output were left out, of all ranks together."""

@@ -306,6 +306,7 @@ class Supervisor:
         joined = [worker_process.is_in_cgroup(rank.worker) for rank in self._workers.ranks]
         self._record.fields.scope = "cgroup" if all(joined) else "walk"
         is_error_printed = cause is not None or end.state == "failed"
+        self._record.note_progress()
         self._handle_signals()  # a stop request that came meanwhile counts, too
         restarts = session_restart.plan_restart(
             self.spec, self._record, end, guard_pid=self._guard_pid, is_error_printed=is_error_printed

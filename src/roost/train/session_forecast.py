@@ -17,7 +17,7 @@ _MARGIN = 1.05
 
 
 class Forecast(NamedTuple):
-    """What is left of a run when its session ends."""
+    """The end of a session that comes before the end of its run."""
 
     step: int
     """The step at which it will end, about."""

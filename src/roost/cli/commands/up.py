@@ -42,15 +42,20 @@ def command(words: tuple[str, ...], dry_run: bool, yes: bool, as_json: bool) -> 
             terminal.format_path(Path(one.package)),
             terminal.format_step(one.step, one.total_steps),
             terminal.format_time(one.ended),
-            one.reason,
+            one.reason if one.stuck is None else f"{one.reason}; is not continued: {one.stuck}",
         )
         for one in found
     ]
     for line in table.format_table(("PACKAGE", "STEP", "ENDED", "WHY"), rows):
         click.echo(line)
-    count = "this run" if len(found) == 1 else f"these {len(found)} runs"
-    if dry_run or not confirm(f"continue {count}?", yes=yes, refused="nothing was queued"):
-        return 0 if dry_run else 1
+    number = sum(one.stuck is None for one in found)
+    count = "this run" if number == len(found) == 1 else f"{number} of these {len(found)} runs"
+    if number == len(found) > 1:
+        count = f"these {number} runs"
+    if dry_run:
+        return 0
+    if number and not confirm(f"continue {count}?", yes=yes, refused="nothing was queued"):
+        return 1
     failed = 0
     for one in continue_all(found):
         name = terminal.format_path(Path(one.run.package))
