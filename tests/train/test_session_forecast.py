@@ -14,7 +14,9 @@ def after(steps: int, passed: float, /, *, ends: float, first: int = 0, **progre
     found.note(first + 1, 50.0)
     progress = {"total_steps": 1000, **progress}
     now = 50.0 + passed
-    return found.unfinished(Progress(step=first + 1 + steps, **progress), now, ends=ends, session_seconds=3600.0)
+    return found.unfinished(
+        Progress(step=first + 1 + steps, **progress), now, ends=ends, session_seconds=3600.0
+    )
 
 
 def test_the_first_step_says_nothing_about_the_others() -> None:

@@ -203,7 +203,11 @@ def _lost_guard_line(session: SessionDetails) -> str:
 
 
 def _deadline_line(session: SessionDetails) -> str:
-    step = "" if session.last_step is None else f": ends about step {session.last_step:,}, before the run is done"
+    step = (
+        ""
+        if session.last_step is None
+        else f": ends about step {session.last_step:,}, before the run is done"
+    )
     return f"session {session.number}: must end by {terminal.format_time(session.deadline)}{step}"
 
 

@@ -18,6 +18,7 @@ from roost.config.sections.checkpoint import CheckpointSettings
 from roost.config.sections.field_types import HAS_UNIT, Every, Natural, help_text
 from roost.config.sections.limits import LimitSettings
 from roost.config.sections.mirrors import MirrorSettings
+from roost.config.sections.requirements import RequireSettings
 
 MAX_DEVICES = 1024
 Devices = Annotated[int, Meta(ge=1, le=MAX_DEVICES)] | Literal["auto"] | list[Natural]
@@ -79,6 +80,9 @@ class ExecutionSettings(Struct, frozen=True, kw_only=True):
         MirrorSettings()
     )
     limits: Annotated[LimitSettings, help_text("limits of a session")] = LimitSettings()
+    require: Annotated[
+        RequireSettings | None, help_text("what a session needs of the machine, checked before it starts")
+    ] = None
 
 
 class RunSettings(ExecutionSettings, frozen=True, kw_only=True):

@@ -166,7 +166,9 @@ def test_a_guess_about_the_platform_yields_to_what_is_given(monkeypatch: pytest.
     given = deadline_of(LimitSettings(wall_time="5h"), colab)
     assert given[1:] == ([], "limits.wall_time")
     assert deadline_of(FREE, {**colab, "ROOST_DEADLINE": str(now + 9000)}).at == pytest.approx(now + 9000)
-    assert deadline_of(LimitSettings(session_length="24h"), colab).at == pytest.approx(now + 14 * 3600, abs=60)
+    assert deadline_of(LimitSettings(session_length="24h"), colab).at == pytest.approx(
+        now + 14 * 3600, abs=60
+    )
     assert deadline_of(LimitSettings(session_length="never"), colab).at is None
     both = deadline_of(LimitSettings(wall_time="5h", session_length="11h"), colab)
     assert both.at == pytest.approx(now + 3600, abs=60)

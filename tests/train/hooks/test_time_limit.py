@@ -254,6 +254,8 @@ def test_a_run_that_will_not_finish_says_so_once(tmp_path: Path, capsys: pytest.
     trainer = trainer_of(tmp_path, Limit(ago=0, left=3))
     assert trainer.fit() == TIME_LIMIT
     [(step, total)] = re.findall(
-        r"^will not finish in this session: ends about step ([\d,]+) of ([\d,]+)", capsys.readouterr().out, re.M
+        r"^will not finish in this session: ends about step ([\d,]+) of ([\d,]+)",
+        capsys.readouterr().out,
+        re.M,
     )
     assert 0 < int(step.replace(",", "")) < int(total.replace(",", "")) == ENDLESS

@@ -94,7 +94,7 @@ def evaluate(request: EvaluateRequest) -> StartedEvaluation:
     """
     checked = check_request(request)
     layout = _layout(checked, request.ranks, request.device)
-    session_cards = require_startable(layout.request, checked.settings)
+    session_cards = require_startable(layout.request, checked.settings, trains=False)
     found = find_folder(checked, request.name)
     if found is not None and _is_finished(found):
         return StartedEvaluation(found.path, notes=[f"the evaluation {found.path.name} has finished"])

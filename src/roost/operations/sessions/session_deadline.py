@@ -103,9 +103,7 @@ def _fix_of_past(source: str, file: str) -> str:
     return "request a new job"
 
 
-def deadline_variables(
-    limits: LimitSettings, environment: Mapping[str, str] = os.environ
-) -> dict[str, str]:
+def deadline_variables(limits: LimitSettings, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Returns the variables by which supervisor and worker of a session know its deadline files, and the lab
     the length of its session, as far as settings name them: ``limits.deadline_file`` is added to the files
     that the variable names already.

@@ -25,7 +25,7 @@ from roost.devices import inventory, visible_cards
 from roost.devices.lease import Leases
 from roost.lab.sessions.abandoned_sessions import end_abandoned
 from roost.lab.sessions.session_plan import SessionPlan, add_session, callers_environment
-from roost.operations.sessions import foreground_lease, multi_node, rank_layout
+from roost.operations.sessions import foreground_lease, multi_node, rank_layout, requirements
 from roost.operations.sessions.foreground_lease import SessionCards
 from roost.operations.sessions.program_plan import program_plan
 from roost.operations.sessions.running_session import RunningSession, running_session
@@ -69,22 +69,29 @@ class StartedSession:
         return self.running.number if self.running is not None else None
 
 
-def require_startable(request: SessionRequest, settings: RunSettings) -> SessionCards:
+def require_startable(request: SessionRequest, settings: RunSettings, *, trains: bool = True) -> SessionCards:
     """Checks that a session can start, and returns its cards. To be called before anything is made for the
     session.
 
     Args:
         request: The request of the session.
         settings: The effective settings.
+        trains: Whether it trains: what ``require`` asks for is for trainings only.
 
     Raises:
-        Refused: The deadline is past, other machines cannot meet this one, or another process holds its GPUs.
+        Refused: The machine is not what the settings require, the deadline is past, other machines cannot
+            meet this one, or another process holds its GPUs.
         UsageError: A variable that should hold the deadline does not hold a time.
     """
     deadline_of(settings.limits)
     if request.num_nodes > 1:
         multi_node.require_rendezvous(request)
-    session_cards = foreground_lease.cards_of_session(request)
+    require = settings.require if trains else None
+    requirements.require_versions(require)
+    session_cards = foreground_lease.cards_of_session(request, requirements.card_requirement(require))
+    requirements.require_cards(
+        require, session_cards.cards, device=request.device, is_chosen=request.cards is not None
+    )
     foreground_lease.require_free(session_cards)
     return session_cards
 

@@ -39,6 +39,7 @@ SAFE_SETTINGS = (
     "data.prefetch",
     "data.loader_timeout",
     "limits",
+    "require",
     "devices",
     "strategy",
     "rank_timeout",
