@@ -7,8 +7,9 @@ it, so with that session the count begins again.
 ::
 
     step, saved   the step that was reached, and that of the newest checkpoint, when a session ended
-    stuck         the last 3 attempts have ended at the same step, with the same checkpoint: an error that comes
-                  back, a limit that is too short; or the last 5 have got no further than the one before them
+    stuck         the last 3 attempts have ended at the same step, with the same checkpoint: an error that
+                  comes back, a limit that is too short; or the last 5 have got no further than the first of
+                  them
 """
 
 # Standard library only

@@ -26,8 +26,8 @@ class Forecast(NamedTuple):
 
 
 class SessionForecast:
-    """Measures the pace of a run by the clock, with all that comes between the steps: validations, saves, rows
-    and waits. The first step, which compiles, is not measured."""
+    """Measures the pace of a run by the clock, with all that comes between the steps: validations, saves,
+    rows and waits. The first step, which compiles, is not measured."""
 
     def __init__(self, step: int) -> None:
         self._first_step = step

@@ -28,7 +28,7 @@ from roost.operations.evaluating.evaluation_request import (
 from roost.operations.sessions import foreground_lease
 from roost.operations.sessions.rank_layout import RankLayout, RankRequest, plan_ranks, rank_environments
 from roost.operations.sessions.running_session import RunningSession, running_session
-from roost.operations.sessions.session_deadline import deadline_variables, deadline_of
+from roost.operations.sessions.session_deadline import deadline_of, deadline_variables
 from roost.operations.sessions.session_request import (
     WORKER,
     free_cores,

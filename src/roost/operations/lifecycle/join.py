@@ -13,7 +13,7 @@ from roost.devices import lease_files
 from roost.operations.reading import package_schema
 from roost.operations.sessions import foreground_lease, multi_node, rank_layout, requirements
 from roost.operations.sessions.running_session import RunningSession, newest_session
-from roost.operations.sessions.session_deadline import deadline_variables, deadline_of
+from roost.operations.sessions.session_deadline import deadline_of, deadline_variables
 from roost.operations.sessions.session_request import (
     StartedSession,
     free_cores,

@@ -49,13 +49,13 @@ from roost.operations.queue.resources import (
     with_previous_share,
 )
 from roost.operations.reading import package_schema
+from roost.operations.sessions import requirements
 from roost.operations.sessions.rank_layout import (
     RankRequest,
     previous_device,
     queued_ranks,
     with_previous_layout,
 )
-from roost.operations.sessions import requirements
 from roost.operations.sessions.session_request import first_request, lock_package, session_plan
 from roost.package import package_name
 from roost.package.kinds import PackageKind

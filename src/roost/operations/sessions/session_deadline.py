@@ -97,7 +97,7 @@ def _fix_of_past(source: str, file: str) -> str:
         return "`shutdown -c` cancels the shutdown of this machine"
     if source == file:
         return "remove the file, or write another time into it"
-    if source == DEADLINE_VARIABLE or source.startswith(LENGTH_SETTING) or source.startswith(LENGTH_VARIABLE):
+    if source == DEADLINE_VARIABLE or source.startswith((LENGTH_SETTING, LENGTH_VARIABLE)):
         name = source.partition("=")[0]
         return f"unset {name}, or set it again"
     return "request a new job"

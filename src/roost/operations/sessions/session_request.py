@@ -32,8 +32,8 @@ from roost.operations.sessions.running_session import RunningSession, running_se
 from roost.operations.sessions.session_deadline import (
     WALL_TIME,
     SessionDeadline,
-    deadline_variables,
     deadline_of,
+    deadline_variables,
 )
 from roost.package import sessions
 from roost.package.kinds import TaskKind

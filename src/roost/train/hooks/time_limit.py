@@ -125,10 +125,11 @@ class TimeLimit(Hook):
             return
         self._has_forecast = True
         total = f" of {progress.total_steps:,}" if progress.total_steps < NEVER else ""
+        more = format_duration(found.more_seconds)
         if trainer.ranks.is_main:
             print(
                 f"will not finish in this session: ends about step {found.step:,}{total}, before "
-                f"{format_clock(self._ends)}; the rest takes about {format_duration(found.more_seconds)} more",
+                f"{format_clock(self._ends)}; the rest takes about {more} more",
                 flush=True,
             )
 
