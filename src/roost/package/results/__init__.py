@@ -15,4 +15,5 @@ In reading order:
 - exports: the folder of pictures, tables and weights that are written for other programs
 - check_findings: the findings of `roost check`
 - data_report: the report of `roost show --data`
+- tuning_report: the report of `roost tune`
 """
