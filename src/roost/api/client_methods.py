@@ -271,6 +271,7 @@ class ClientMethods:
         metrics: Sequence[str] = (),
         resume_with: str | None = None,
         checkpoint_pattern: str | None = None,
+        stage: Sequence[str] = (),
         description: str | None = None,
         name: str | None = None,
         **resources: Unpack[ResourceArguments],
@@ -286,6 +287,7 @@ class ClientMethods:
             resume_with: Arguments that are added from the second session on, such as
                 ``--resume {checkpoint}``.
             checkpoint_pattern: The names of its checkpoints, or the ends of their paths.
+            stage: Archives that are unpacked to a local disk before it starts: absolute paths, or URLs.
             description: A few words about the run.
             name: The name of the package.
             **resources: `ResourceArguments`.
@@ -293,7 +295,8 @@ class ClientMethods:
         return post(
             "/commands", SubmitResponse, command=command, folder=self._path(folder), in_place=in_place,
             source=source, metrics=metrics, resume_with=resume_with,
-            checkpoint_pattern=checkpoint_pattern, description=description, name=name, **resources,
+            checkpoint_pattern=checkpoint_pattern, stage=stage, description=description, name=name,
+            **resources,
         )  # fmt: skip
 
     @operation

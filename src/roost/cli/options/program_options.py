@@ -24,6 +24,7 @@ _OPTIONS = {
     "metrics": "--metric",
     "resume_with": "--resume-with",
     "checkpoint_pattern": "--checkpoint",
+    "stage": "--stage",
 }
 
 
@@ -59,6 +60,12 @@ def program_options(command: F) -> F:
                 "checkpoint_pattern",
                 metavar="GLOB",
                 help="With --: its checkpoints, such as 'last*.pt'; the newest one is {checkpoint}.",
+            ),
+            click.option(
+                "--stage",
+                multiple=True,
+                metavar="ARCHIVE",
+                help="With --: unpacked to a local disk first; ROOST_STAGED is its folder. Can be repeated.",
             ),
         )
     ):

@@ -128,7 +128,7 @@ def check(request: CheckRequest) -> Iterator[RunningCheck]:
         device=request.device,
         command=request.command,
         session_cards=session_cards,
-        stage=request.stage,
+        request={"stage": True} if request.stage else {},
     ) as started:
         yield RunningCheck(started.running, started.process, plan.settings, plan.root, notes)
 
