@@ -2,12 +2,14 @@
 ...) call them and have no logic of their own.
 
 lifecycle: to create, run, continue, fork, stop and debug packages
+tuning: to find fast settings by measuring, and to write them into a tuning file
 programs: to run any program of the user as a package
 converting: to convert the configs of other trainers
 sessions: how operations start sessions and workers, and follow them
 queue: to submit tasks, list them, explain them and change them
 live_lab: the live state of the lab, as changes and as a view-model
 devices: the cards of this machine and leases on them
+doctor: to find what is wrong with the machine, the lab and runs
 listing: to list, search and group packages
 reading: to show and verify packages
 keeping: to label, remove, restore and prune packages

@@ -396,8 +396,8 @@ class _Pass:
     # --- closed cards and reserved windows ------------------------------------------------------------------
 
     def _barred(self, task: Task, group: TaskGroup) -> frozenset[int]:
-        """Returns the cards that are closed to a task, that are not what it requires, or that are reserved
-        for another user before its latest end."""
+        """Returns the cards that are closed to a task, are not what it requires, or are reserved for
+        another user before its latest end."""
         end = math.inf if group.seconds is None else self.now + group.seconds
         cards = [window.card for window in self.windows if window.user != task.user and end > window.begin]
         occupancies = self.free_capacity.by_id
