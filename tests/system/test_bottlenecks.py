@@ -25,7 +25,7 @@ CASES = {
         "statistics.every",
     ),
     "validation": (
-        ("bottleneck=validation", "data.batch_size=8", "validate_every=2", "max_steps=20"),
+        ("bottleneck=validation", "data.batch_size=8", "data.valid.batch_size=64", "validate_every=2"),
         "validate_every",
     ),
     "compute": (("width=2048", "data.batch_size=128", "max_steps=15", "data.num_workers=1"), ""),
