@@ -26,7 +26,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from roost.config.sections.staging import StagedArchiveSettings
-from roost.project.staging import staging
+from roost.project.staging import archive_staging
 
 SETS = {"1,000 × 100 kB": (1000, 100_000), "10,000 × 5 kB": (10_000, 5_000)}
 PACK = {
@@ -63,7 +63,7 @@ def carefully(archive: Path, target: Path) -> None:
 
 def stage(archive: Path, target: Path) -> None:
     with open(os.devnull, "w") as nothing, contextlib.redirect_stderr(nothing):
-        staging.stage(StagedArchiveSettings(archive=str(archive), to=str(target)), project=target)
+        archive_staging.stage(StagedArchiveSettings(archive=str(archive), to=str(target)), project=target)
 
 
 METHODS: dict[str, Method] = {"stage": stage, "tar or unzip": unpack, "cp, sha256sum, it": carefully}

@@ -204,7 +204,7 @@ def run_command(given: Sequence[str]) -> int:
         raise
     except Exception as error:  # noqa: BLE001  - the last place where an error can become one line
         line.remove()
-        return _report_error(error, debug=debug)
+        return report_error(error, debug=debug)
     return answer if isinstance(answer, int) else 0
 
 
@@ -214,13 +214,14 @@ def _unknown_option(error: click.NoSuchOption, arguments: list[str]) -> click.Us
         return error
     from roost.cli.other_tools import other_commands
 
-    hint = other_commands.option_hint(error.option_name, arguments[1:], error.ctx.command)
+    typed = arguments[1 : arguments.index("--")] if "--" in arguments else arguments[1:]
+    hint = other_commands.option_hint(error.option_name, typed, error.ctx.command)
     if hint is None:
         return error
     return click.UsageError(f"No such option {error.option_name!r}; {hint}", error.ctx)
 
 
-def _report_error(error: Exception, *, debug: bool) -> int:
+def report_error(error: Exception, *, debug: bool = False) -> int:
     """Prints one line about an error, with ``--debug`` the traceback too; returns the exit code."""
     if debug:
         import traceback

@@ -25,6 +25,7 @@ work_progress: progress of work on many things, for who shows it
 resolve: the package or tasks that a user names
 lab: the lab of this user: its queue and its daemon
 systemd_unit: starts the daemon with the machine
+boot_start: continues with the machine what was interrupted
 notices: the receivers of notices, and a test of each
 cache_folder: the files that can be made again from packages
 task_results: the result types of `tasks` and `why`

@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 
 from roost.base import durable
+from roost.base.session_end import deadline_files
 from roost.base.system import cpu_wait
 from roost.base.system.worker_protocol import DEADLINE_VARIABLE, EARLY_STOP
 from roost.base.text.timestamps import parse_timestamp
@@ -143,11 +144,13 @@ def build_trainer(
 
 
 def time_limits(session: Session) -> list[TimeLimit]:
-    """Returns the hook that ends the session before the time limit of its supervisor, if there is one."""
-    if (ends := os.environ.get(DEADLINE_VARIABLE)) is None:
+    """Returns the hook that ends the session before its deadline, if there is one, or a file may give one."""
+    given, paths = os.environ.get(DEADLINE_VARIABLE), deadline_files.paths_of(os.environ)
+    if given is None and not paths:
         return []
+    ends = None if given is None else parse_timestamp(given, setting=DEADLINE_VARIABLE)
     started = float(session.recorded.started or time.time())
-    return [TimeLimit(parse_timestamp(ends, setting=DEADLINE_VARIABLE), started)]
+    return [TimeLimit(ends, started, deadline_files.DeadlineFiles(paths))]
 
 
 def strategy_of(session: Session, ranks: Ranks) -> str:

@@ -11,7 +11,7 @@ import pytest
 from roost.base.errors import NotFound
 from roost.operations.keeping.disk_usage import disk_usage
 from roost.operations.keeping.staged_data import remove_staged, staged_archives
-from roost.project.staging import scratch_folder
+from roost.project.staging import staging_folder
 from tests.cli.programs import roost
 from tests.project.staging.archives import pack
 
@@ -19,8 +19,8 @@ USE = """
 import sys
 from pathlib import Path
 from roost.config.sections.staging import StagedArchiveSettings
-from roost.project.staging import staging
-staging.stage(StagedArchiveSettings(archive=sys.argv[1]), project=Path())
+from roost.project.staging import archive_staging
+archive_staging.stage(StagedArchiveSettings(archive=sys.argv[1]), project=Path())
 print("staged", flush=True)
 sys.stdin.read()
 """
@@ -46,7 +46,7 @@ def staged(archive: Path) -> subprocess.Popen[str]:
 
 def test_du_and_gc(tmp_path: Path) -> None:
     assert staged_archives() == [] and disk_usage([]).staged == 0
-    assert not scratch_folder.staging_folder().exists(), "reading makes nothing"
+    assert not staging_folder.staging_folder().exists(), "reading makes nothing"
     process = staged(pack(tmp_path / "data.tar", {"a": bytes(1_000_000)}))
     [one] = staged_archives()
     assert one.archive == str(tmp_path / "data.tar") and one.num_bytes == 1_000_000 and one.in_use

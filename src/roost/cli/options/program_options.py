@@ -23,6 +23,8 @@ _OPTIONS = {
     "in_place": "--in-place",
     "metrics": "--metric",
     "resume_with": "--resume-with",
+    "checkpoint_pattern": "--checkpoint",
+    "stage": "--stage",
 }
 
 
@@ -52,6 +54,18 @@ def program_options(command: F) -> F:
                 "--resume-with",
                 metavar="ARGUMENTS",
                 help="With --: added from the second session on, such as '--resume {checkpoint}'.",
+            ),
+            click.option(
+                "--checkpoint",
+                "checkpoint_pattern",
+                metavar="GLOB",
+                help="With --: its checkpoints, such as 'last*.pt'; the newest one is {checkpoint}.",
+            ),
+            click.option(
+                "--stage",
+                multiple=True,
+                metavar="ARCHIVE",
+                help="With --: unpacked to a local disk first; ROOST_STAGED is its folder. Can be repeated.",
             ),
         )
     ):

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from roost.base.errors import NotFound
-from roost.project.staging import scratch_folder
+from roost.project.staging import staging_folder
 from roost.project.staging.staging_cache import StagingCache
 
 
@@ -39,8 +39,8 @@ def staged_archives(scratch: Sequence[Path] = ()) -> list[StagedUsage]:
         if not folder.is_dir():
             fix = "name the folder that data.stage.to names"
             raise NotFound("there is no such folder", received=str(folder), fix=fix)
-    folders = [scratch_folder.staging_folder(str(one)) for one in scratch] or [
-        scratch_folder.staging_folder()
+    folders = [staging_folder.staging_folder(str(one)) for one in scratch] or [
+        staging_folder.staging_folder()
     ]
     return [
         StagedUsage(

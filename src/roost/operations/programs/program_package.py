@@ -4,13 +4,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from roost.base.errors import UsageError
@@ -18,7 +19,7 @@ from roost.operations.programs.program_source import ProgramSource, open_source
 from roost.operations.resolve import RUNS_FOLDER
 from roost.package.kinds import PackageKind
 from roost.package.package import PackageFolder
-from roost.package.program_request import CHECKPOINT_FIELD, ProgramRequest
+from roost.package.program_request import CHECKPOINT_FIELD, STAGE_OPTION, ProgramRequest
 from roost.package.records import ROW_FIELDS
 
 if TYPE_CHECKING:
@@ -46,6 +47,10 @@ class TypedProgram:
     """Texts NAME=REGEX: metrics in its output."""
     resume_with: str | None = None
     """Arguments that are added from the second session on."""
+    checkpoint_pattern: str | None = None
+    """A pattern: the names of its checkpoints, or the ends of their paths."""
+    stage: Sequence[str] = ()
+    """Archives that are unpacked on the machine before it starts: paths, or URLs."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +99,8 @@ def prepare_program(options: TypedProgram) -> Iterator[ProgramDraft]:
     """
     metrics = _expressions(options.metrics)
     resume_with = _arguments(options.resume_with)
+    pattern = _checked_pattern(options.checkpoint_pattern)
+    stage = _archives(options.stage, options.folder)
     root = options.root if options.root is not None else options.folder / RUNS_FOLDER
     with open_source(
         options.command, options.folder, root, source=options.source, in_place=options.in_place
@@ -104,6 +111,9 @@ def prepare_program(options: TypedProgram) -> Iterator[ProgramDraft]:
             cwd=source.cwd,
             resume_with=resume_with,
             metrics=metrics,
+            checkpoint_pattern=pattern,
+            copied_into=source.copied_into,
+            stage=stage,
         )
         yield ProgramDraft(source, request, options, root)
 
@@ -125,6 +135,22 @@ def _expressions(texts: Sequence[str]) -> dict[str, str]:
     return found
 
 
+def _archives(given: Sequence[str], folder: Path) -> list[str]:
+    """Returns the archives with absolute paths, after checking their names and URLs.
+
+    Raises:
+        ConfigError: Two have one name, or a URL has a credential.
+    """
+    if not given:
+        return []
+    from roost.package.results import staged_archives  # and the settings, which most programs do not need
+
+    found = [one if "://" in one else str(folder / os.path.expanduser(one)) for one in given]  # noqa: PTH111
+    staged_archives.named_archives(list(found), key=STAGE_OPTION)
+    staged_archives.refuse_credentials(found, STAGE_OPTION, lambda key: None)
+    return found
+
+
 def _arguments(text: str | None) -> list[str]:
     try:
         found = shlex.split(text or "")
@@ -137,6 +163,18 @@ def _arguments(text: str | None) -> list[str]:
         what = f"has the unknown placeholder {unknown[0]}"
         raise UsageError(what, setting="--resume-with", received=text, fix=fix)
     return found
+
+
+def _checked_pattern(text: str | None) -> str | None:
+    """Checks a pattern of checkpoints, which is matched with the end of their paths."""
+    if text is None:
+        return None
+    path = PurePath(text)
+    if not path.parts or path.is_absolute() or {"..", "**"} & {*path.parts}:
+        fix = "write the end of their paths, such as 'last*.pt' or 'out/epoch_*'"
+        what = "is no name, and no relative path without .. and **"
+        raise UsageError(what, setting="--checkpoint", received=text, fix=fix)
+    return str(path)
 
 
 def require_time_limit_only(request: ContinueRequest) -> str | None:

@@ -7,6 +7,7 @@ In reading order:
 - skipped_steps: the steps that a run has skipped
 - black_box: failed steps with their state and batch, for `roost debug`
 - initial_weights: the report about ``init_from``
+- staged_archives: the digests of the staged archives of a run
 - system_metrics: what cards, host and processes of a session did
 - system_summary: the same in a few numbers
 - predictions: the folders of predictions

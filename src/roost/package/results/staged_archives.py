@@ -60,7 +60,7 @@ def named_archives(
     entries = stage if isinstance(stage, list) else [stage] if stage is not None else []
     found = list[NamedArchive]()
     for number, entry in enumerate(entries):
-        at = f"{key}.{number}" if isinstance(stage, list) else key
+        at = f"{key}.{number}" if isinstance(stage, list) and not key.startswith("--") else key
         asked = StagedArchiveSettings(archive=entry) if isinstance(entry, str) else entry
         location = urlsplit(asked.archive).path if "://" in asked.archive else asked.archive
         name = asked.name or _ENDING.sub("", location.rstrip("/").rpartition("/")[2])

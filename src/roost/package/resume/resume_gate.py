@@ -42,6 +42,7 @@ SAFE_SETTINGS = (
     "data.loader_timeout",
     "data.stage",
     "limits",
+    "require",
     "devices",
     "strategy",
     "rank_timeout",

@@ -48,6 +48,11 @@ class ArchiveSource:
         """The name of the file."""
         return self.shown.rstrip("/").rpartition("/")[2] or self.shown
 
+    @property
+    def is_of_option(self) -> bool:
+        """Whether it was named by an option, which has no further settings."""
+        return self.setting.startswith("--")
+
     @contextlib.contextmanager
     def open(self) -> Iterator[tuple[int | None, IO[bytes]]]:
         """Opens the archive; gives its size, if it is known, and its bytes.

@@ -19,8 +19,8 @@ from roost.config.sections.staging import Stage
 from roost.config.settings import Where
 from roost.package.results import staged_archives
 from roost.package.results.staged_archives import NamedArchive, StagedRecord
-from roost.project.staging import archive_source, staging
-from roost.project.staging.staging import StagedArchive
+from roost.project.staging import archive_source, archive_staging
+from roost.project.staging.archive_staging import StagedArchive
 
 VARIABLE = "ROOST_STAGED"
 UNASKED_BYTES = 10**9
@@ -94,7 +94,7 @@ def stage_data(
         only_small: Whether an archive that takes more than seconds is refused unless it is staged already.
 
     Raises:
-        RoostError, OSError: As `roost.project.staging.staging.stage`; or an archive is larger than
+        RoostError, OSError: As `roost.project.staging.archive_staging.stage`; or an archive is larger than
             ``only_small`` allows.
     """
     recorded = staged_archives.read(package)
@@ -104,7 +104,7 @@ def stage_data(
         sha256 = known.sha256 if known is not None else None
         if only_small:
             _require_small(one, Path(project), package, sha256, where)
-        found[one.name] = staging.stage(
+        found[one.name] = archive_staging.stage(
             one.settings,
             project=Path(project),
             package=package,
@@ -117,7 +117,7 @@ def stage_data(
 
 def _require_small(one: NamedArchive, project: Path, package: Path, sha256: str | None, where: Where) -> None:
     given = {"project": project, "package": package, "sha256": sha256, "setting": one.key}
-    if staging.find_staged(one.settings, **given) is not None:  # type: ignore[arg-type]
+    if archive_staging.find_staged(one.settings, **given) is not None:  # type: ignore[arg-type]
         return
     source = archive_source.find(
         one.settings.archive, project=project, setting=one.key, where=where(one.key)

@@ -30,7 +30,7 @@ from roost.base.system import mounts
 from roost.base.system.process_identity import boot_id
 from roost.base.text.byte_sizes import format_bytes
 from roost.config.sections.staging import StagedArchiveSettings
-from roost.project.staging import archive_source, scratch_folder
+from roost.project.staging import archive_source, staging_folder
 from roost.project.staging.archive_source import ArchiveSource
 from roost.project.staging.staging_cache import StagedEntry, StagingCache
 from roost.project.transfer_progress import TransferProgress
@@ -38,6 +38,7 @@ from roost.project.transfer_progress import TransferProgress
 _PIECE_BYTES = 1 << 20
 _PROGRESS_SECONDS = 5.0
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_BY_HAND = "unpack it by hand, and look at it"
 GIGABYTE = 10**9
 
 
@@ -65,7 +66,7 @@ def find_staged(
         sha256: The digest that it had in the first session of the package.
         setting: The key of its settings, for messages.
     """
-    folder = scratch_folder.staging_folder(asked.to)
+    folder = staging_folder.staging_folder(asked.to)
     cache, expected = StagingCache(folder), (asked.sha256 or sha256 or "").lower()
     if not expected:
         found = archive_source.find(asked.archive, project=project, setting=setting, where=None)
@@ -104,8 +105,8 @@ def stage(
         RoostError: It cannot be read, or there is no space.
         OSError: The staging folder cannot be written.
     """
-    root = scratch_folder.staging_folder(asked.to)
-    scratch_folder.prepare(
+    root = staging_folder.staging_folder(asked.to)
+    staging_folder.prepare(
         root, package, setting=f"{setting}.to" if asked.to is not None else None, where=where
     )  # fmt: skip
     cache, expected = StagingCache(root), (asked.sha256 or sha256 or "").lower() or None
@@ -160,7 +161,7 @@ class _Staging:
             max_bytes=int(asked.max_gb * GIGABYTE),
             max_files=asked.max_files,
             max_ratio=asked.max_ratio,
-            fix=f"raise max_gb, max_files or max_ratio in {source.setting} if the archive is what you expect",
+            fix=_BY_HAND if source.is_of_option else _raise_limits(source.setting),
         )
 
     def run(self) -> StagedEntry | None:
@@ -275,6 +276,8 @@ class _Staging:
                 f"and was {self._expected}"
             )
             fix = f"put the earlier one back; or continue with {source.setting}.sha256={digest} --force"
+            if source.is_of_option:
+                fix = "put the earlier one back; or start a new run"
         raise Refused(what, setting=source.setting, received=source.shown, where=source.where, fix=fix)
 
     def _require_unchanged(self) -> None:
@@ -306,7 +309,7 @@ class _Staging:
             f"there is no space for the staged archive: it takes {size}, and {free} are free",
             setting=self._source.setting,
             where=self._cache.folder,
-            fix=f"free space there, or {scratch_folder.ANOTHER_FOLDER}",
+            fix=f"free space there, or {staging_folder.ANOTHER_FOLDER}",
         )
 
     def _not_written(self, error: OSError) -> RoostError:
@@ -319,7 +322,7 @@ class _Staging:
             what,
             setting=self._source.setting,
             where=error.filename or self._source.shown,
-            fix=f"look at both disks; {scratch_folder.ANOTHER_FOLDER}",
+            fix=f"look at both disks; {staging_folder.ANOTHER_FOLDER}",
         )
 
     def _report(self, entry: StagedEntry, seconds: float) -> None:
@@ -329,7 +332,8 @@ class _Staging:
             f"{entry.num_files:,} files, {format_bytes(entry.num_bytes)} in {self._cache.files(entry.sha256)}"
         )
         if self._asked.sha256 is None and self._is_first:
-            _print(f"{self._source.name}: no {self._source.setting}.sha256 is set; it is {entry.sha256}")
+            no_digest = "" if self._source.is_of_option else f"no {self._source.setting}.sha256 is set; "
+            _print(f"{self._source.name}: {no_digest}its sha256 is {entry.sha256}")
 
 
 class _HashingReader(io.RawIOBase):
@@ -369,6 +373,10 @@ class _HashingReader(io.RawIOBase):
 def _read_rest(stream: IO[bytes]) -> None:
     while stream.read(_PIECE_BYTES):
         pass
+
+
+def _raise_limits(setting: str) -> str:
+    return f"raise max_gb, max_files or max_ratio in {setting} if the archive is what you expect"
 
 
 def _removed_line(removed: list[StagedEntry]) -> str:

@@ -18,8 +18,8 @@ import pytest
 from roost.base.errors import ConfigError, NotFound, Refused, RoostError
 from roost.base.system import mounts, process_identity
 from roost.config.sections.staging import StagedArchiveSettings
-from roost.project.staging import scratch_folder, staging, staging_cache
-from roost.project.staging.staging import StagedArchive
+from roost.project.staging import archive_staging, staging_cache, staging_folder
+from roost.project.staging.archive_staging import StagedArchive
 from roost.project.staging.staging_cache import StagingCache
 from tests.messages import Messages
 from tests.mirror import Mirror
@@ -31,8 +31,8 @@ STAGE = """
 import sys
 from pathlib import Path
 from roost.config.sections.staging import StagedArchiveSettings
-from roost.project.staging import staging
-found = staging.stage(StagedArchiveSettings(archive=sys.argv[1]), project=Path())
+from roost.project.staging import archive_staging
+found = archive_staging.stage(StagedArchiveSettings(archive=sys.argv[1]), project=Path())
 print(found.folder, flush=True)
 sys.stdin.read()
 """
@@ -44,7 +44,7 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The folder of the staged archives; this process uses none of them after the test."""
     monkeypatch.setenv("ROOST_SCRATCH", str(tmp_path / "scratch"))
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    yield scratch_folder.staging_folder()
+    yield staging_folder.staging_folder()
     for fd in staging_cache._held.values():
         os.close(fd)
     staging_cache._held.clear()
@@ -60,7 +60,7 @@ def stage(archive: object, **settings: Any) -> StagedArchive:
     known = settings.pop("known", None)
     package = settings.pop("package", None)
     asked = StagedArchiveSettings(archive=str(archive), **settings)
-    return staging.stage(asked, project=Path("/"), package=package, sha256=known)
+    return archive_staging.stage(asked, project=Path("/"), package=package, sha256=known)
 
 
 def digest(path: Path) -> str:
@@ -193,13 +193,13 @@ def test_the_ratio_counts_from_a_gigabyte_on(
 ) -> None:
     zeros = {"data.zip": pack(tmp_path / "data.zip", {"a": bytes(2_000_000)})}
     zeros["data.tar.gz"] = pack(tmp_path / "data.tar.gz", {"a": bytes(2_000_000)})
-    limits = staging.UnpackLimits
+    limits = archive_staging.UnpackLimits
 
     def from_a_megabyte(**given: Any) -> Any:
         return limits(**given, ratio_from_bytes=10**6)
 
     with monkeypatch.context() as patched:
-        patched.setattr(staging, "UnpackLimits", from_a_megabyte)
+        patched.setattr(archive_staging, "UnpackLimits", from_a_megabyte)
         for path in zeros.values():
             with pytest.raises(Refused, match="times its own size, more than 200 times"):
                 stage(path)
@@ -251,14 +251,14 @@ def test_a_staging_folder_inside_the_package(tmp_path: Path, messages: Messages)
 
 
 def test_a_file_that_changes_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, read = pack(tmp_path / "data.tar"), staging._read_rest
+    path, read = pack(tmp_path / "data.tar"), archive_staging._read_rest
 
     def grow(stream: Any) -> None:
         read(stream)
         with path.open("ab") as file:
             file.write(bytes(512))
 
-    monkeypatch.setattr(staging, "_read_rest", grow)
+    monkeypatch.setattr(archive_staging, "_read_rest", grow)
     with pytest.raises(RoostError, match="changed while it was read"):
         stage(path)
 
@@ -353,7 +353,7 @@ def test_an_entry_of_an_earlier_boot_is_made_again(
 ) -> None:
     path = pack(tmp_path / "data.tar")
     with monkeypatch.context() as earlier:
-        earlier.setattr(staging, "boot_id", lambda: "earlier")
+        earlier.setattr(archive_staging, "boot_id", lambda: "earlier")
         earlier.setattr(staging_cache, "boot_id", lambda: "earlier")
         folder = Path(stage(path).folder)
     (folder / "d0" / "0.bin").write_bytes(b"torn")
@@ -364,7 +364,7 @@ def test_an_entry_of_an_earlier_boot_is_made_again(
 
 def test_where_the_folder_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = f"roost-staged-{os.geteuid()}"
-    folder = scratch_folder.staging_folder
+    folder = staging_folder.staging_folder
     assert folder() == tmp_path / "scratch" / name and folder("/data") == Path("/data") / name
     monkeypatch.delenv("ROOST_SCRATCH")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
