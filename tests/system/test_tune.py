@@ -41,7 +41,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_tuned_run_has_the_same_bits(config: Path, tmp_path: Path) -> None:
-    said = roost("tune", "config.yaml", "--what", "workers,lr", "--seconds", "25", "-CPU")
+    said = roost("tune", "config.yaml", "--what", "workers,lr", "--seconds", "10", "-CPU")
     assert said.returncode == 0, said.stdout + said.stderr
     assert "data.num_workers: " in said.stdout and "tuning file: tuned.yaml" in said.stdout
     assert said.stdout.splitlines()[-1] == "tuned.lr.png" and "workers 1: " in said.stderr
