@@ -15,7 +15,7 @@ from roost.base.errors import NotFound, UsageError
 from roost.operations import work_progress
 from roost.operations.importing.imported_run import ImportedRun, plain_settings, stored_row
 from roost.operations.importing.source_formats import AUTO, read_runs
-from roost.package import labels, package_name, records, sessions
+from roost.package import labels, live_progress, package_name, records, sessions
 from roost.package.kinds import PackageKind
 from roost.package.package import PackageFolder
 from roost.package.seals import session_seal
@@ -109,6 +109,8 @@ def _import(run: ImportedRun, root: Path, known: dict[str, str], name: str | Non
         fill=lambda path: _fill(path, run, tags),
     )
     known[digest] = str(made.path)
+    with suppress(OSError):  # without a seal `verify` says that it cannot compare
+        session_seal.write(session_seal.seal_path(made.path, 1))
     return ImportedPackage(
         package=str(made.path),
         system=run.system,
@@ -151,8 +153,10 @@ def _fill(path: Path, run: ImportedRun, tags: list[str]) -> None:
     if tags or run.note:
         given: Mapping[str, Any] = {"tags": tags, "note": run.note[:_MAX_NOTE_CHARACTERS] or None}
         labels.update(path, lambda found: msgspec.structs.replace(found, **given))
-    with suppress(OSError):  # without a seal `verify` says that it cannot compare
-        session_seal.write(session_seal.seal_path(path, 1))
+    if rows:
+        newest, phase = rows[-1], live_progress.PHASES.index("ended")
+        progress = live_progress.ProgressFile(path / "progress")
+        progress.publish(newest["step"], newest["epoch"], 0, phase, 0, 0, 0, 0.0, 0.0, 1.0)
 
 
 def _valid_tags(run: ImportedRun, left_out: list[str]) -> list[str]:

@@ -28,7 +28,9 @@ run."""
 _LARGEST = 1.7976931348623157e308
 """What MLflow stores for infinity."""
 _MAX_META_BYTES = 1 << 20
-_OWN_TAG, _NOTE_TAG, _NAME_TAG = "mlflow.", "mlflow.note.content", "mlflow.runName"
+_OWN_TAGS = ("mlflow.", "roost.")
+"""How the tags begin that no person has given."""
+_NOTE_TAG, _NAME_TAG = "mlflow.note.content", "mlflow.runName"
 _TABLES = {"runs", "metrics", "params", "tags"}
 _DELETED = "deleted"
 _DATABASE_NAMES = ("mlflow.db", "mlruns.db")
@@ -158,7 +160,7 @@ def _run(
     for name, step, value, at in points:
         number = math.copysign(math.inf, value) if abs(value) == _LARGEST else value
         merger.add(step, name, number, at / 1000)
-    own = {name: value for name, value in tags.items() if not name.startswith(_OWN_TAG)}
+    own = {name: value for name, value in tags.items() if not name.startswith(_OWN_TAGS)}
     name = known.get("run_name") or tags.get(_NAME_TAG) or key
     return ImportedRun(
         system="mlflow",

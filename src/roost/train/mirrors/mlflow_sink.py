@@ -89,11 +89,8 @@ class MlflowSink:
         return SinkPosition(last, frozenset(key for key, step in steps.items() if step == last))
 
     def _find_or_create_run(self) -> Any:
-        name = (
-            self._settings.experiment
-            or self._environment.get("MLFLOW_EXPERIMENT_NAME")
-            or self._identity.project
-        )
+        variable = self._environment.get("MLFLOW_EXPERIMENT_NAME")
+        name = self._settings.experiment or variable or self._identity.project
         found = self._client.get_experiment_by_name(name)
         if found is None:
             local = None if self._has_server() else (self._folder / "artifacts").absolute().as_uri()
