@@ -93,7 +93,8 @@ def test_wandb_keeps_the_bits_and_one_row_for_each_step(tmp_path: Path) -> None:
     made, output = exported(tmp_path, "wandb")
     found = only(output)
     rows, given = found.records().rows, made.records().rows
-    merged = [given[0], {**given[1], **given[2]}, given[3]]
+    # W&B keeps the first value of a step, and no sign of a zero.
+    merged = [given[0], {**given[2], **given[1]}, {**given[3], "train/loss": 0.0}]
     assert bitwise(rows, without=("time",)) == bitwise(merged, without=("time",))
     assert rows[0]["time"] == given[0]["time"] and found.path.name == "first run"
     assert found.settings == made.settings
@@ -142,9 +143,14 @@ def test_a_second_import_is_noticed_and_a_run_that_has_grown_is_another(tmp_path
     assert grown.is_new and grown.package != first.package
 
 
+def test_a_table_whose_last_line_was_cut(tmp_path: Path) -> None:
+    (tmp_path / "cut.csv").write_text("step,loss\n1,2\n2")
+    (one,) = imported(tmp_path / "cut.csv")
+    assert one.rows == 1 and one.left_out == ["the last line, which was cut"]
+
+
 def test_tables_of_others(tmp_path: Path) -> None:
     table = tmp_path / "lightning.csv"
-    table.write_text("epoch;step;loss;model;done;remark\n0;9;1,5;net;true;\n")
     table.write_text(
         "epoch;trainer/global_step;loss;time;model;done;remark\n"
         "0;9;0.5;;net;true;good\n1;19;nan;;net;false;\n1;4;3;;net;false;\n"
@@ -191,7 +197,8 @@ def mlflow_database(path: Path) -> None:
             "lifecycle_stage TEXT);"
             "CREATE TABLE params (key TEXT, value TEXT, run_uuid TEXT);"
             "CREATE TABLE tags (key TEXT, value TEXT, run_uuid TEXT);"
-            "CREATE TABLE metrics (key TEXT, value REAL, timestamp INT, run_uuid TEXT, step INT, is_nan BOOL);"
+            "CREATE TABLE metrics (key TEXT, value REAL, timestamp INT, run_uuid TEXT, step INT, "
+            "is_nan BOOL);"
         )
         runs = [
             ("r1", "big one", "FAILED", 1000_000, 1060_000, "active"),

@@ -7,6 +7,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,12 +41,16 @@ def read_csv(path: Path) -> Iterator[ImportedRun]:
         cells = [line for line in lines if line]
     except csv.Error as error:
         raise ConfigError(f"the table cannot be read: {error}", where=path) from None
+    is_cut = bool(cells) and len(cells[-1]) < len(header) and not text.endswith("\n")
+    if is_cut:  # by the kill of the program that wrote it
+        cells.pop()
     wrong = next((n for n, line in enumerate(cells, start=2) if len(line) != len(header)), None)
     if wrong is not None:
         what = f"row {wrong} has {len(cells[wrong - 2])} cells, the header {len(header)}"
         raise ConfigError(what, where=path, fix="write the table again, with all cells of each row")
     columns = {name.strip(): [line[at] for line in cells] for at, name in enumerate(header)}
-    yield _run("csv", path, {name: [_number(cell) for cell in one] for name, one in columns.items()})
+    run = _run("csv", path, {name: [_number(cell) for cell in one] for name, one in columns.items()})
+    yield replace(run, left_out=[*run.left_out, "the last line, which was cut"]) if is_cut else run
 
 
 def _number(cell: str) -> Any:
