@@ -7,7 +7,7 @@ from pathlib import Path
 
 from roost.operations import work_progress
 from roost.operations.importing.imported_run import ImportedRun, RowMerger
-from roost.worker.programs.event_files import read_events
+from roost.train.mirrors.event_files import read_events
 
 _PATTERN = "*.tfevents.*"
 

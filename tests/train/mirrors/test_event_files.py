@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch.utils.tensorboard import SummaryWriter
 
-from roost.worker.programs.event_files import EventFile, Scalar, read_events
+from roost.train.mirrors.event_files import EventFile, Scalar, read_events
 
 
 def one_file(folder: Path) -> Path:
