@@ -29,6 +29,7 @@ COMMAND_GROUPS = {
         "new": "Create a project from a template.",
         "convert": "Convert a config of SpeeChain or CornerNet.",
         "check": "Test all parts of a run in seconds.",
+        "tune": "Measure faster settings of a run.",
     },
     "Train": {
         "run": "Train a project in a new package.",

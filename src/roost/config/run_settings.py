@@ -11,12 +11,14 @@ from msgspec import Meta, Struct
 
 from roost.base.errors import ConfigError
 from roost.base.interval import Interval, parse_duration
+from roost.base.session_end.platform_limit import NO_LIMIT
 from roost.base.strategy import StrategyName
 from roost.config.section_schema import Where
 from roost.config.sections.checkpoint import CheckpointSettings
 from roost.config.sections.field_types import HAS_UNIT, Every, Natural, help_text
 from roost.config.sections.limits import LimitSettings
 from roost.config.sections.mirrors import MirrorSettings
+from roost.config.sections.requirements import RequireSettings
 
 MAX_DEVICES = 1024
 Devices = Annotated[int, Meta(ge=1, le=MAX_DEVICES)] | Literal["auto"] | list[Natural]
@@ -78,6 +80,9 @@ class ExecutionSettings(Struct, frozen=True, kw_only=True):
         MirrorSettings()
     )
     limits: Annotated[LimitSettings, help_text("limits of a session")] = LimitSettings()
+    require: Annotated[
+        RequireSettings | None, help_text("what a session needs of the machine, checked before it starts")
+    ] = None
 
 
 class RunSettings(ExecutionSettings, frozen=True, kw_only=True):
@@ -114,6 +119,7 @@ def check_execution(settings: ExecutionSettings, where: Where, *, section: str =
         "max_time": settings.max_time,
         "rank_timeout": settings.rank_timeout,
         "limits.wall_time": limits.wall_time,
+        "limits.session_length": None if limits.session_length == NO_LIMIT else limits.session_length,
         "limits.grace": limits.grace,
         "limits.stall_timeout": limits.stall_timeout,
     }

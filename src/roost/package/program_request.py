@@ -11,6 +11,9 @@ from typing import Any, NamedTuple, Self
 CHECKPOINT_FIELD = "{checkpoint}"
 """The placeholder in ``resume_with`` for the path of the program's newest checkpoint."""
 
+STAGE_OPTION = "--stage"
+"""The option that names archives to be unpacked before the program starts."""
+
 FOLDERS_WITHOUT_RESULTS = frozenset(["records", "sessions", "system", "media", "wandb", "mlruns"])
 """Folders of a package in which nothing of the program is searched for: roost's own, and those of loggers."""
 
@@ -28,6 +31,8 @@ class ProgramRequest(NamedTuple):
     """Arguments that are added from the second session on, with `CHECKPOINT_FIELD`."""
     metrics: dict[str, str] = {}  # noqa: RUF012
     """Regular expressions for metrics in its output, by their names."""
+    stage: list[str] = []  # noqa: RUF012
+    """Archives that are unpacked on the machine before it starts: absolute paths, or URLs."""
 
     @classmethod
     def of(cls, fields: dict[str, Any]) -> Self:
@@ -38,6 +43,7 @@ class ProgramRequest(NamedTuple):
             cwd=fields.get("cwd"),
             resume_with=[str(one) for one in fields.get("resume_with") or ()],
             metrics={str(name): str(pattern) for name, pattern in (fields.get("metrics") or {}).items()},
+            stage=[str(one) for one in fields.get("stage") or ()],
         )
 
     @classmethod
@@ -47,7 +53,12 @@ class ProgramRequest(NamedTuple):
 
     def to_json(self) -> dict[str, Any]:
         """Returns the keys for request.json; those that say nothing are left out."""
-        optional = {"cwd": self.cwd, "resume_with": self.resume_with, "metrics": self.metrics}
+        optional = {
+            "cwd": self.cwd,
+            "resume_with": self.resume_with,
+            "metrics": self.metrics,
+            "stage": self.stage,
+        }
         found = {name: value for name, value in optional.items() if value}
         return {"command": self.command, "project": self.project, **found}
 
