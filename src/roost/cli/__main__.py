@@ -69,6 +69,7 @@ COMMAND_GROUPS = {
         "predict": "Run a trained model on data.",
         "evaluate": "Test checkpoints, sample by sample.",
         "export": "Write weights or records to a plain file.",
+        "import": "Make packages of other systems' runs.",
     },
     "Queue on a lab": {
         "submit": "Queue a training, a sweep or a command.",
@@ -96,7 +97,7 @@ COMMAND_GROUPS = {
 }
 """The commands by what a person wants to do, each with its line in ``roost --help``."""
 COMMANDS = {name: text for group in COMMAND_GROUPS.values() for name, text in group.items()}
-_MODULES = {"continue": "continue_"}
+_MODULES = {"continue": "continue_", "import": "import_"}
 _ALIASES = {"top": "client"}
 """Further names of commands, which `roost --help` does not list."""
 

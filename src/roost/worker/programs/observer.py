@@ -24,9 +24,9 @@ from roost.base.system.worker_protocol import RESUME_VARIABLE
 from roost.package import records, snapshot
 from roost.package.package import PackageFolder
 from roost.package.program_request import FOLDERS_WITHOUT_RESULTS, ProgramRequest
+from roost.train.mirrors.event_files import EventFile
 from roost.worker.programs import program_environment
 from roost.worker.programs.csv_files import CsvFile
-from roost.worker.programs.event_files import EventFile
 from roost.worker.programs.line_metrics import LineParser
 from roost.worker.programs.program_rows import ProgramRows, Source
 from roost.worker.programs.program_task import calls_path
