@@ -13,5 +13,6 @@ In reading order:
 - transfer_rate: the limit of the bandwidth
 - upload: brings a copy up to date
 - restore: a package from its copy
+- upload_hold: checkpoints that stay until they are uploaded
 - remote_status: `remote.json`, how far the copy of a package is
 """
