@@ -2,12 +2,13 @@
 
     python bench/remote.py [--rounds 5] [--mb 512]
 
-*A step*: `roost run` of a small MLP, 4,000 steps, a checkpoint every 200, with a remote copy in a folder (an upload each
-second) and without, in turns; µs of wall time per step, as the run itself counts them, without its start. The upload is a
-process of its own, niced: it costs a step what it takes of the cores.
+*A step*: `roost run` of a small MLP, 4,000 steps, a checkpoint every 200, with a remote copy in a folder (an
+upload each second) and without, in turns; µs of wall time per step, as the run itself counts them, without its
+start. The upload is a process of its own, niced: it costs a step what it takes of the cores.
 
-*An upload*: a package with a checkpoint of so many MB, to a folder of the same disk, with all that it does (hashing, fsync,
-reading again, hashing again), beside `shutil.copytree`; then the restore, beside the same. The page cache has the files.
+*An upload*: a package with a checkpoint of so many MB, to a folder of the same disk, with all that it does
+(hashing, fsync, reading again, hashing again), beside `shutil.copytree`; then the restore, beside the same. The
+page cache has the files.
 """
 
 from __future__ import annotations
@@ -75,20 +76,19 @@ def time_uploads(root: Path, rounds: int, mb: int) -> None:
     checkpoint.write(package.checkpoints, state, Manifest(id=0, step=1, epoch=0, batch=0, line=[(0, 0)]))
     found: dict[str, list[float]] = {"copytree": [], "upload": [], "restore": []}
     for number in range(rounds):
-        store, back = root / f"store-{number}", root / f"back-{number}"
+        store, back, copied = (root / f"{name}-{number}" for name in ("store", "back", "copied"))
         url = parse_url(str(store))
-        for case, work in (
-            ("copytree", lambda: shutil.copytree(package.path, root / f"copy-{number}")),
-            (
-                "upload",
-                lambda: Uploader(package, RemoteCopy.at(url, "A"), UploadOptions()).upload(is_live=False),
-            ),
-            ("restore", lambda: restore(RemoteCopy.at(url, "A"), back)),
-        ):
-            begin = time.perf_counter()
-            work()
-            found[case].append(mb / (time.perf_counter() - begin))
-        for made in (store, back, root / f"copy-{number}"):
+        begin = time.perf_counter()
+        shutil.copytree(package.path, copied)
+        copied_at = time.perf_counter()
+        Uploader(package, RemoteCopy.at(url, "A"), UploadOptions()).upload(is_live=False)
+        uploaded_at = time.perf_counter()
+        restore(RemoteCopy.at(url, "A"), back)
+        restored_at = time.perf_counter()
+        times = (copied_at - begin, uploaded_at - copied_at, restored_at - uploaded_at)
+        for case, seconds in zip(found, times, strict=True):
+            found[case].append(mb / seconds)
+        for made in (store, back, copied):
             shutil.rmtree(made)
     print(f"\n| {mb} MB, a folder | MB/s |\n|---|---|")
     for case, values in found.items():

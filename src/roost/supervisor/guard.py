@@ -226,6 +226,7 @@ def _end_orphaned_session(
         return 1 if (code := found.fields.exit_code) is None else int(code)
     end = killed_supervisor_outcome(status)
     found.note_worker_end(None, seconds=seconds)
+    found.note_progress()
     restarts = session_restart.plan_restart(spec, found, end, guard_pid=os.getpid(), is_error_printed=True)
     lines = [end.error or "", *found.write_end(end), *([restarts] if restarts is not None else [])]
     if survivors:

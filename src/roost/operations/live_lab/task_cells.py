@@ -116,6 +116,8 @@ def _progress(row: TaskRow) -> str:
         return ""
     total = row.total_steps
     done = f"{row.step}/{total} ({row.step / total:.0%})" if total else f"step {row.step}"
+    if row.last_step is not None and row.left is not None:
+        return f"{done}, ends about step {row.last_step} in {format_duration(row.left)}"
     return f"{done}, {format_duration(row.left)} left" if row.left is not None else done
 
 
