@@ -3,12 +3,12 @@
     python bench/remote.py [--rounds 5] [--mb 512]
 
 *A step*: `roost run` of a small MLP, 4,000 steps, a checkpoint every 200, with a remote copy in a folder (an
-upload each second) and without, in turns; µs of wall time per step, as the run itself counts them, without its
-start. The upload is a process of its own, niced: it costs a step what it takes of the cores.
+upload each second) and without, in turns; µs of wall time per step, as the run itself counts them, without
+its start. The upload is a process of its own, niced: it costs a step what it takes of the cores.
 
 *An upload*: a package with a checkpoint of so many MB, to a folder of the same disk, with all that it does
-(hashing, fsync, reading again, hashing again), beside `shutil.copytree`; then the restore, beside the same. The
-page cache has the files.
+(hashing, fsync, reading again, hashing again), beside `shutil.copytree`; then the restore, beside the same.
+The page cache has the files.
 """
 
 from __future__ import annotations

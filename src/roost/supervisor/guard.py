@@ -30,9 +30,9 @@ from roost.base.system import prctl, process_title
 from roost.supervisor import signals
 from roost.supervisor.exit_status import SessionOutcome
 from roost.supervisor.processes import cgroup, session_processes
+from roost.supervisor.processes.upload_process import UploadProcess
 from roost.supervisor.session_spec import SessionSpec
 from roost.supervisor.supervisor import Supervisor
-from roost.supervisor.upload_process import UploadProcess
 
 if TYPE_CHECKING:
     from roost.supervisor.forkserver.forked_worker import WarmWorker
