@@ -10,5 +10,6 @@ requirements: ``require``
 init_from: ``init_from``
 monitoring: ``early_stopping``, ``averages``, ``statistics`` and ``profile``
 mirrors: ``mirrors``
+remote: ``remote``
 yaml_project: ``runner``, ``dataset``, ``hooks`` and ``options`` as sections
 """

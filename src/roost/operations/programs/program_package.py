@@ -14,7 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from roost.base.errors import UsageError
+from roost.config.sections.remote import RemoteSettings
 from roost.operations.programs.program_source import ProgramSource, open_source
 from roost.operations.resolve import RUNS_FOLDER
 from roost.package.kinds import PackageKind
@@ -49,6 +52,8 @@ class TypedProgram:
     """Arguments that are added from the second session on."""
     checkpoint_pattern: str | None = None
     """A pattern: the names of its checkpoints, or the ends of their paths."""
+    remote: str | None = None
+    """The URL of the store of its remote copy; None: it has none."""
     stage: Sequence[str] = ()
     """Archives that are unpacked on the machine before it starts: paths, or URLs."""
 
@@ -113,6 +118,7 @@ def prepare_program(options: TypedProgram) -> Iterator[ProgramDraft]:
             metrics=metrics,
             checkpoint_pattern=pattern,
             copied_into=source.copied_into,
+            remote={} if options.remote is None else msgspec.to_builtins(RemoteSettings(url=options.remote)),
             stage=stage,
         )
         yield ProgramDraft(source, request, options, root)

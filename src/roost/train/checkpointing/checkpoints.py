@@ -7,7 +7,7 @@ from __future__ import annotations
 import functools
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -88,6 +88,8 @@ class Checkpoints:
         self.policy = policy or RetentionPolicy()
         self.adapt: Callable[[Manifest, Mapping[str, Any]], None] | None = None
         """Called with the manifest and the states of a checkpoint before they are loaded; may change them."""
+        self.hold: Callable[[Sequence[Manifest], Collection[int]], set[int]] | None = None
+        """Called with all checkpoints and the ids that a track keeps; returns further ids that stay."""
         self.asynchronous = asynchronous
         self._session, self._ranks, self._pickles = session, ranks, pickles
         self._staging = Staging()
@@ -240,6 +242,8 @@ class Checkpoints:
         """Removes the checkpoints that no track keeps; called only after the new one is committed."""
         found = checkpoint.read_manifests(self.store.folder)
         kept = retention.retained_ids(found, self.policy)
+        if self.hold is not None:
+            kept |= self.hold(found, kept)
         for manifest in found:
             if manifest.id not in kept:
                 durable.remove_folder(checkpoint.checkpoint_folder(self.store.folder, manifest.id))
