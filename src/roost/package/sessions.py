@@ -309,6 +309,11 @@ def used_numbers(folder: Path) -> set[int]:
     return {int(name) for path in folder.iterdir() if (name := path.name.partition(".")[0]).isdecimal()}
 
 
+def next_number(folder: Path) -> int:
+    """Returns the number of the next session of a package or session folder."""
+    return max(used_numbers(folder) | used_numbers(folder.parent / "records"), default=0) + 1
+
+
 def write_request(folder: Path, request: Mapping[str, Any], *, is_durable: bool = True) -> int:
     """Adds a session and returns its number. The caller must hold the package's lock.
 
@@ -318,7 +323,7 @@ def write_request(folder: Path, request: Mapping[str, Any], *, is_durable: bool 
         is_durable: Whether to make the file durable; if not, the supervisor must, before it writes the
             record.
     """
-    number = max(used_numbers(folder) | used_numbers(folder.parent / "records"), default=0) + 1
+    number = next_number(folder)
     body = {"session": number, **own_identity(), **request}
     write = durable.write if is_durable else durable.write_unsynced
     write(folder / f"{number}.request.json", to_json(body))

@@ -102,6 +102,12 @@ def run_session(spec: SessionSpec, warm: WarmWorker | None = None) -> int:
                 return ended
             spec = session_restart.with_remaining_time(following)
             code = _run_one_session(spec, None)  # warm modules may be outdated by now
+    if spec.owner:
+        from pathlib import Path
+
+        from roost.package.ownership import owner_file
+
+        owner_file.release(Path(spec.owner), spec.session, spec.token)
     return code
 
 

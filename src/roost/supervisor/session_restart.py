@@ -64,6 +64,12 @@ def plan_restart(
         return None
     if record.fields.stop_asked or record.fields.guard_lost is not None:
         return None
+    from pathlib import Path
+
+    from roost.package.ownership import owner_file
+
+    if spec.owner and owner_file.is_owned_by_other(Path(spec.owner), spec.session, spec.token):
+        return "this session is not restarted: another machine has taken the package over"
     try:
         _write_request(spec, guard_pid)
     except (OSError, ValueError, TypeError) as error:

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from roost.base import durable
-from roost.base.errors import CheckpointError, NotFound
+from roost.base.errors import CheckpointError, NotFound, Refused
 from roost.package.checkpoints import checkpoint
 from roost.package.checkpoints.retention import BestRule, RetentionPolicy
 from roost.package.package import PackageFolder
@@ -18,6 +18,7 @@ from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.model.module_state import ModuleState
 from roost.train.progress import Progress
 from tests.messages import Messages
+from tests.package.ownership import other_machine
 from tests.train.parts import bits
 
 
@@ -304,3 +305,15 @@ def test_going_on_without_loading(tmp_path: Path) -> None:
     third.verify_parent(verified=checkpoint.read_manifest(third.store.path(1)))
     save(third, 5)
     assert third.newest is not None and third.newest.line == [(0, 1), (4, 4)]
+
+
+def test_a_session_that_lost_its_package_to_another_machine_commits_nothing(tmp_path: Path) -> None:
+    package = PackageFolder.create(tmp_path, values={}, name="one")
+    other_machine.write(package.path, session=1)
+    checkpoints = Checkpoints(package, session=1, asynchronous=False)
+    save(checkpoints, 1)
+    other_machine.write(package.path, session=2)
+    with pytest.raises(Refused, match="taken over by host far"):
+        save(checkpoints, 2)
+    assert steps(package.checkpoints) == [1]
+    assert len(list(package.checkpoints.iterdir())) == 1, "nothing half-written"

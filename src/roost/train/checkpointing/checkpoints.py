@@ -22,6 +22,7 @@ from roost.package.checkpoints.checkpoint_store import CheckpointStore
 from roost.package.checkpoints.part_files import PartFile
 from roost.package.checkpoints.pickled_values import Pickles
 from roost.package.checkpoints.retention import RetentionPolicy
+from roost.package.ownership import owner_file
 from roost.package.package import PackageFolder
 from roost.train.checkpointing import checkpoint_writer
 from roost.train.checkpointing.checkpoint_writer import PendingSave, WritePace
@@ -223,6 +224,8 @@ class Checkpoints:
         return checkpoint.checkpoint_folder(folder, manifest.id)
 
     def _with_lineage(self, manifest: Manifest, id: int) -> Manifest:
+        if self._package is not None:
+            owner_file.require_not_taken_over(self._package.path, self._session)
         parent = self._parent
         return msgspec.structs.replace(
             manifest,
