@@ -18,9 +18,9 @@ from roost.base import durable
 from roost.base.errors import CheckpointError, ConfigError, Refused
 from roost.package import live_progress
 from roost.package.checkpoints import checkpoint
-from roost.package.ownership import owner_file
+from roost.package.owner import owner_file
 from tests.messages import Messages
-from tests.package.ownership import other_machine
+from tests.package.owner import other_machine
 from tests.waiting import wait_for
 
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from roost.package.ownership import owner_file
+from roost.package.owner import owner_file
 from roost.package.package import PackageFolder
 from tests.mounting import may_mount
-from tests.package.ownership import other_machine
+from tests.package.owner import other_machine
 from tests.processes import kill_all_in, living_in
 from tests.waiting import wait_for
 
@@ -36,7 +36,7 @@ mount --bind lock_of_far runs/one/lock
 exec "$@"
 """
 QUICK = (
-    "import sys; from roost.package.ownership import other_owner; other_owner.SECOND_LOOK_SECONDS = 0.1; "
+    "import sys; from roost.package.owner import other_owner; other_owner.SECOND_LOOK_SECONDS = 0.1; "
     "from roost.cli.__main__ import main; main()"
 )
 """The real program; it need not wait 15 s for a second look."""

@@ -23,8 +23,8 @@ from roost.package.checkpoints.pickled_values import Pickles
 from roost.package.checkpoints.retention import RetentionPolicy, policy_from_settings
 from roost.package.kinds import PackageKind, TaskKind
 from roost.package.live_progress import ProgressFile
-from roost.package.ownership import takeover
-from roost.package.ownership.owner_thread import OwnerThread
+from roost.package.owner import takeover
+from roost.package.owner.owner_thread import OwnerThread
 from roost.package.package import PackageFolder
 from roost.package.records import ROW_FIELDS, RecordsWriter
 from roost.package.seals import session_seal

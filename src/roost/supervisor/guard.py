@@ -105,7 +105,7 @@ def run_session(spec: SessionSpec, warm: WarmWorker | None = None) -> int:
     if spec.owner:
         from pathlib import Path
 
-        from roost.package.ownership import owner_file
+        from roost.package.owner import owner_file
 
         owner_file.release(Path(spec.owner), spec.session, spec.token)
     return code

@@ -66,7 +66,7 @@ def plan_restart(
         return None
     from pathlib import Path
 
-    from roost.package.ownership import owner_file
+    from roost.package.owner import owner_file
 
     if spec.owner and owner_file.is_owned_by_other(Path(spec.owner), spec.session, spec.token):
         return "this session is not restarted: another machine has taken the package over"

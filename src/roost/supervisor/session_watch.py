@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from roost.base.errors import STOPPED_EXIT_CODE, Refused
 from roost.base.system.worker_protocol import TAKEN_OVER, TIME_LIMIT
-from roost.package.ownership import owner_file
+from roost.package.owner import owner_file
 from roost.package.session_schema import SystemUse
 from roost.supervisor.exit_status import STALLED, SessionOutcome
 from roost.supervisor.monitoring import stall_watch

@@ -23,13 +23,13 @@ from roost.lab.executors.executor import INTERRUPTED_START, NEVER_STARTED, Attem
 from roost.lab.executors.local_executor import LocalExecutor
 from roost.lab.queue import task_file
 from roost.lab.queue.task import CRASHED, FAILED, RUNNING, STARTING, STOPPED, SUCCEEDED, Task
-from roost.package.ownership import other_owner
+from roost.package.owner import other_owner
 from roost.package.package import PackageFolder
 from roost.supervisor import guard_start
 from roost.supervisor.guard_start import StartInterrupted
 from tests.lab.labs import Lab, kill_guard, kill_watchers, record_of
 from tests.messages import Messages
-from tests.package.ownership import other_machine
+from tests.package.owner import other_machine
 from tests.processes import living_in
 from tests.waiting import wait_for
 

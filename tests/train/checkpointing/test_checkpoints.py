@@ -18,7 +18,7 @@ from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.model.module_state import ModuleState
 from roost.train.progress import Progress
 from tests.messages import Messages
-from tests.package.ownership import other_machine
+from tests.package.owner import other_machine
 from tests.train.parts import bits
 
 

@@ -27,8 +27,8 @@ from roost.lab.sessions import session_control
 from roost.lab.sessions.abandoned_sessions import end_abandoned
 from roost.lab.sessions.session_plan import SessionPlan, add_session
 from roost.package import session_folder, sessions
-from roost.package.ownership import other_owner, takeover
-from roost.package.ownership.other_owner import OtherOwner, OwnerLooks
+from roost.package.owner import other_owner, takeover
+from roost.package.owner.other_owner import OtherOwner, OwnerLooks
 from roost.package.package import PackageFolder
 from roost.package.session_folder import SessionFolder
 from roost.package.sessions import ProcessIdentity, Session, unix_seconds

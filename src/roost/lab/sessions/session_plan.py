@@ -17,7 +17,7 @@ from roost.base.system.worker_protocol import (
     REPORT_VARIABLE,
 )
 from roost.package import sessions
-from roost.package.ownership import owner_file
+from roost.package.owner import owner_file
 from roost.package.results import system_metrics
 from roost.package.seals import session_seal
 from roost.package.session_folder import SessionFolder

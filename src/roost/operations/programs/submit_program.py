@@ -38,7 +38,7 @@ from roost.operations.queue.resources import (
 )
 from roost.operations.sessions.program_plan import program_plan, program_session
 from roost.package.kinds import TaskKind
-from roost.package.ownership import takeover
+from roost.package.owner import takeover
 from roost.package.package import PackageFolder
 from roost.package.program_request import ProgramRequest
 from roost.supervisor.limits import SessionLimits

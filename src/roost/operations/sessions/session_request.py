@@ -33,7 +33,7 @@ from roost.operations.sessions.running_session import RunningSession, running_se
 from roost.operations.sessions.session_deadline import SessionDeadline, deadline_of
 from roost.package import sessions
 from roost.package.kinds import TaskKind
-from roost.package.ownership import takeover
+from roost.package.owner import takeover
 from roost.package.package import PackageFolder
 from roost.package.session_schema import SessionRequest
 from roost.supervisor import guard_start

@@ -22,7 +22,7 @@ from roost.package.checkpoints.checkpoint_store import CheckpointStore
 from roost.package.checkpoints.part_files import PartFile
 from roost.package.checkpoints.pickled_values import Pickles
 from roost.package.checkpoints.retention import RetentionPolicy
-from roost.package.ownership import owner_file
+from roost.package.owner import owner_file
 from roost.package.package import PackageFolder
 from roost.train.checkpointing import checkpoint_writer
 from roost.train.checkpointing.checkpoint_writer import PendingSave, WritePace

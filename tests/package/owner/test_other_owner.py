@@ -13,10 +13,10 @@ import pytest
 
 from roost.base.errors import Refused
 from roost.base.system import mounts, process_identity
-from roost.package.ownership import other_owner, owner_file, takeover
-from roost.package.ownership.other_owner import OwnerLooks, find_other
-from tests.package.ownership import other_machine
-from tests.package.ownership.other_machine import LONG_AGO
+from roost.package.owner import other_owner, owner_file, takeover
+from roost.package.owner.other_owner import OwnerLooks, find_other
+from tests.package.owner import other_machine
+from tests.package.owner.other_machine import LONG_AGO
 
 
 def session_record(package: Path, number: int, **fields: Any) -> None:

@@ -20,8 +20,8 @@ from roost.base.errors import Refused
 from roost.base.system import mounts, process_identity
 from roost.base.text.durations import format_duration
 from roost.base.text.timestamps import format_time
-from roost.package.ownership import owner_file
-from roost.package.ownership.owner_file import HEARTBEAT_SECONDS, PackageOwner
+from roost.package.owner import owner_file
+from roost.package.owner.owner_file import HEARTBEAT_SECONDS, PackageOwner
 from roost.package.session_schema import ENDED_STATES, SessionRecord
 
 SILENT_SECONDS = 180.0

@@ -12,10 +12,10 @@ import pytest
 
 from roost.base import durable
 from roost.base.errors import Refused
-from roost.package.ownership import owner_file
-from roost.package.ownership.owner_file import Heartbeat
+from roost.package.owner import owner_file
+from roost.package.owner.owner_file import Heartbeat
 from tests.messages import Messages
-from tests.package.ownership import other_machine
+from tests.package.owner import other_machine
 
 
 @pytest.fixture(autouse=True)

@@ -8,8 +8,8 @@ import threading
 from pathlib import Path
 
 from roost.package import sessions
-from roost.package.ownership import owner_file
-from roost.package.ownership.owner_file import HEARTBEAT_SECONDS, Heartbeat
+from roost.package.owner import owner_file
+from roost.package.owner.owner_file import HEARTBEAT_SECONDS, Heartbeat
 
 
 class OwnerThread:

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from roost.package.ownership import owner_file
+from roost.package.owner import owner_file
 
 LONG_AGO = 200.0
 """Seconds after which a session that gave no sign of life counts as gone."""

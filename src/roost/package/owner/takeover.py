@@ -11,9 +11,9 @@ from pathlib import Path
 
 from roost.base.text.durations import format_duration
 from roost.package import sessions
-from roost.package.ownership import other_owner, owner_file
-from roost.package.ownership.other_owner import OtherOwner, OwnerLooks
-from roost.package.ownership.owner_file import HEARTBEAT_SECONDS
+from roost.package.owner import other_owner, owner_file
+from roost.package.owner.other_owner import OtherOwner, OwnerLooks
+from roost.package.owner.owner_file import HEARTBEAT_SECONDS
 from roost.package.session_schema import ENDED_STATES, SessionRecord
 
 STOP_SECONDS = 3.0 * HEARTBEAT_SECONDS
