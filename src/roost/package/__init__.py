@@ -22,5 +22,6 @@ In reading order:
 - lineage: the parents of a fork
 - resume: the environment of a run, and what may change when it continues
 - setting_locations: where a setting was set, for messages
+- remote: remote copies of packages in a store
 - results: files that a run or a task writes for other commands
 """

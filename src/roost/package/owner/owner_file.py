@@ -26,7 +26,8 @@ from roost.base.errors import Refused
 from roost.package.session_schema import JsonFields, process_fields
 
 HEARTBEAT_SECONDS = 10.0
-_NAME = "owner.json"
+NAME = "sessions/owner.json"
+"""The path in a package."""
 _FORMAT = 1
 _MAX_BYTES = 1 << 16
 
@@ -54,7 +55,7 @@ class PackageOwner(JsonFields):
 
 def path_of(package: Path) -> Path:
     """Returns the path of a package's owner file."""
-    return package / "sessions" / _NAME
+    return package / NAME
 
 
 def read(path: Path) -> PackageOwner | None:
