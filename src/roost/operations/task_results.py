@@ -70,6 +70,8 @@ class TaskRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     total_steps: int | None = None
     left: float | None = None
     """Seconds until the end, estimated from the speed so far, or until the time limit."""
+    durability: str | None = None
+    """How far the remote copy of a running task is: ``durable up to step 400``; None: it has no copy."""
 
     def seconds(self, now: float) -> float:
         """How long the task has waited, has been running, or ran."""

@@ -1,4 +1,5 @@
-"""The checks of a supervisor at each tick: time limit, leases, owner file, output, stalls, memory."""
+"""The checks of a supervisor at each tick: time limit, leases, owner file, remote copy, output, stalls,
+memory."""
 
 # Standard library only
 
@@ -16,6 +17,7 @@ from roost.package.owner import owner_file
 from roost.package.session_schema import SystemUse
 from roost.supervisor.exit_status import STALLED, SessionOutcome
 from roost.supervisor.monitoring import stall_watch
+from roost.supervisor.monitoring.durability_watch import DurabilityWatch
 from roost.supervisor.monitoring.memory_peak import ProcessTreePeak, start_use
 from roost.supervisor.output.output_cap import OutputCap
 from roost.supervisor.output.output_file import write_line
@@ -62,6 +64,7 @@ class SessionWatch:
             owner_file.Heartbeat(Path(spec.owner), spec.session, spec.token) if spec.owner else None
         )
         self._heartbeat_at = 0.0
+        self._durability = DurabilityWatch(f"{spec.package}/remote.json") if spec.is_noticed else None
         self._stall: stall_watch.StallWatch | None = None
         if limits.stall_seconds is not None and not spec.terminal:
             self._stall = stall_watch.StallWatch(spec.progress, output_fds, limits.stall_seconds, now=now)
@@ -79,6 +82,10 @@ class SessionWatch:
         self.next_tick = now + min(map(self._check_output, [*self._caps]), default=1.0)
         if self._heartbeat is not None:
             self.next_tick = min(self.next_tick, now + owner_file.HEARTBEAT_SECONDS)
+        if self._durability is not None and self._durability.is_notice_due(now, wall=time.time()):
+            from roost.supervisor.notices import run_notice_process
+
+            run_notice_process.send_durability_notice(self._spec)
         if self._spec.system:
             self._watch_system(now)
         if self._spec.lease_fds:

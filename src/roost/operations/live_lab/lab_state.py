@@ -128,7 +128,11 @@ class LabTask:
         """Replaces the progress, also that of the row."""
         self.progress = progress
         self.row = msgspec.structs.replace(
-            self.row, step=progress.step, total_steps=progress.total_steps, left=progress.left
+            self.row,
+            step=progress.step,
+            total_steps=progress.total_steps,
+            left=progress.left,
+            durability=progress.durability,
         )
 
     def add_points(self, change: TaskMetrics) -> None:

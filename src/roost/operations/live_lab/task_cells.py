@@ -116,7 +116,12 @@ def _progress(row: TaskRow) -> str:
         return ""
     total = row.total_steps
     done = f"{row.step}/{total} ({row.step / total:.0%})" if total else f"step {row.step}"
-    return f"{done}, {format_duration(row.left)} left" if row.left is not None else done
+    parts = [done, *([f"{format_duration(row.left)} left"] if row.left is not None else [])]
+    if row.durability is not None:
+        parts.append(
+            row.durability.partition(":")[0].partition(",")[0]
+        )  # without the error, or what is to go
+    return ", ".join(parts)
 
 
 def _memory(row: TaskRow) -> str:

@@ -19,6 +19,7 @@ from roost.operations.queue.task_labels import TaskLabels
 from roost.operations.task_results import Sweep, TaskRow
 from roost.package import live_progress
 from roost.package.live_progress import ProgressRecord
+from roost.package.remote import remote_status
 
 if TYPE_CHECKING:
     from roost.lab.memory.memory_prediction import MemoryReservation
@@ -183,6 +184,8 @@ class ProgressDetails(NamedTuple):
     record: ProgressRecord
     left: float | None
     """Seconds until the end, estimated from the speed so far, or until the time limit; None: not known."""
+    durability: str | None
+    """How far the remote copy is, in one line; None: there is none."""
 
 
 def task_row(
@@ -218,6 +221,7 @@ def task_row(
         step=None if progress is None else progress.record.step,
         total_steps=None if progress is None else progress.record.total_steps or None,
         left=None if progress is None else progress.left,
+        durability=None if progress is None else progress.durability,
         **dict(zip(_COMMON_FIELDS, _common_values(task), strict=True)),
     )
 
@@ -236,7 +240,9 @@ def progress_details(task: Task, record: ProgressRecord | None, now: float) -> P
     left = record.seconds * (1 / record.fraction - 1) if 0 < record.fraction <= 1 else math.inf
     if task.need.time_limit is not None:
         left = min(left, max(0.0, task.started + task.need.time_limit - now))
-    return ProgressDetails(record, left if math.isfinite(left) else None)
+    status = remote_status.read(task.folder)
+    durability = None if status is None else remote_status.describe(status)
+    return ProgressDetails(record, left if math.isfinite(left) else None, durability)
 
 
 _COMMON_FIELDS = [
