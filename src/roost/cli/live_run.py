@@ -25,7 +25,6 @@ from roost.package import lineage, live_progress, sessions
 from roost.package.checkpoints import checkpoint
 from roost.package.kinds import TaskKind
 from roost.package.package import PackageFolder
-from roost.package.remote import remote_status
 from roost.package.results import skipped_steps
 from roost.package.sessions import INITIALIZED, Session
 from roost.supervisor.guard_start import GuardProcess
@@ -326,8 +325,6 @@ def _report_reader_end(session: Session, output: Path) -> None:
 
 def _report_end(package: PackageFolder, session: Session, shown: str, output: Path) -> None:
     record = session.recorded
-    if (status := remote_status.read(package.path)) is not None:
-        terminal.print_status(terminal.escape_text(f"remote copy: {remote_status.describe(status)}"))
     state, took = terminal.format_state(session.state), terminal.format_duration(record.seconds)
     last = _newest_metrics(package)
     why = f" ({record.reason})" if record.reason in (EARLY_STOP, TIME_LIMIT) else ""

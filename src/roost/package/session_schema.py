@@ -183,6 +183,10 @@ class SessionRequest(JsonFields):
     host_memory_mb: int | None = None
     """The memory of the machine that its processes may use together, in MB; None: no limit."""
 
+    # --- about the remote copy, by the operation
+    remote: dict[str, Any] | None = None
+    """The settings of the remote copy (`roost.config.sections.remote`); None: the package has none."""
+
     # --- at the start
     core_ids: list[int] = []
     """The CPU cores to which its processes are bound; empty: all."""

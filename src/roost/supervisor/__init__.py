@@ -15,6 +15,7 @@ session_watch: the checks at each tick: time limit, leases, output, stalls, memo
 exit_status: the outcome of a session, from the worker's final report and exit status
 session_record: the file `sessions/<n>.json`
 session_restart: the session that follows a failed one (`--restart N`)
+upload_process: the process that uploads a package to its remote copy
 signals: the signals that guard and supervisor handle
 
 processes: process tree, cgroup, and processes abandoned by killed sessions

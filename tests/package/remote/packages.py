@@ -6,12 +6,12 @@ import os
 from pathlib import Path
 from typing import Any
 
+from roost.config.values.store_url import parse_url
 from roost.package import records
 from roost.package.checkpoints import checkpoint
 from roost.package.checkpoints.checkpoint import Manifest
 from roost.package.package import PackageFolder
 from roost.package.remote.remote_copy import RemoteCopy
-from roost.package.remote.store_url import parse_url
 from roost.package.remote.upload import Uploader, UploadOptions
 
 

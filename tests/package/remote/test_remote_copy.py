@@ -11,13 +11,13 @@ import msgspec
 import pytest
 
 from roost.base.errors import NotFound, Refused
+from roost.config.values.store_url import parse_url
 from roost.package.package import PackageFolder
 from roost.package.remote import copy_index, local_files, ownership, restore
 from roost.package.remote.copy_index import BrokenIndex, CopyIndex
 from roost.package.remote.ownership import OwnedElsewhere
 from roost.package.remote.remote_copy import copies_below
 from roost.package.remote.store import StoreError
-from roost.package.remote.store_url import parse_url
 from roost.package.remote.upload import CopyTaken, UploadOptions
 from tests.messages import Messages
 from tests.package.remote.packages import contents, copy_of, make, save, uploader

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from roost.base.errors import ConfigError, NotFound
+from roost.config.values.store_url import parse_url
 from roost.package.remote import fsspec_store
 from roost.package.remote.remote_copy import open_store
 from roost.package.remote.store import clean_reason
-from roost.package.remote.store_url import parse_url
 from tests.messages import Messages
 
 

@@ -8,5 +8,6 @@ limits: ``limits``
 init_from: ``init_from``
 monitoring: ``early_stopping``, ``averages``, ``statistics`` and ``profile``
 mirrors: ``mirrors``
+remote: ``remote``
 yaml_project: ``runner``, ``dataset``, ``hooks`` and ``options`` as sections
 """

@@ -16,6 +16,7 @@ from roost.base.system.worker_protocol import (
     RENDEZVOUS_VARIABLE,
     REPORT_VARIABLE,
 )
+from roost.lab.sessions import upload_reserve
 from roost.package import sessions
 from roost.package.owner import owner_file
 from roost.package.results import system_metrics
@@ -120,6 +121,10 @@ def add_session(
     own_folder = () if folder.is_package else (str(folder.path),)
     terminal = str(plan.request.get("terminal") or "")
     is_bare = plan.is_command and not plan.is_observed
+    limits, wait_seconds, machine_end = SessionLimits(**plan.limits), None, deadline
+    if (remote := plan.request.get("remote")) is not None:
+        wait_seconds = upload_reserve.wait_seconds(remote)
+        limits, deadline = upload_reserve.with_reserve(limits, deadline, wait_seconds)
     return SessionSpec(
         argv=[*plan.argv, *([] if is_bare else [package, *own_folder, str(number)])],
         cwd=plan.cwd or package,
@@ -130,7 +135,9 @@ def add_session(
         session_file=str(files / f"{number}.json"),
         request_file=str(files / f"{number}.request.json"),
         token=token,
-        limits=SessionLimits(**plan.limits),
+        limits=limits,
+        remote_wait_seconds=wait_seconds,
+        remote_deadline=machine_end if wait_seconds is not None else None,
         progress="" if plan.is_command else str(folder.progress),
         stacks=str(files / f"{number}.stacks.txt"),
         seal=str(session_seal.seal_path(folder.path, number)),

@@ -230,8 +230,9 @@ def session_plan(body: SessionRequest, settings: RunSettings) -> SessionPlan:
             own_env=threads_of(body.cores),
             restart=body.restart,
         )
+    remote = None if settings.remote is None else msgspec.to_builtins(settings.remote)
     return SessionPlan(
-        request=dict(body),
+        request={**body, **({"remote": remote} if remote is not None else {})},
         argv=list(WORKER),
         env=callers_environment(),
         own_env={**own_environment(cpu=body.device == "cpu"), **threads_of(body.cores)},

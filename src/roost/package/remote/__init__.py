@@ -2,7 +2,6 @@
 
 In reading order:
 
-- store_url: the URL of a store, and what is refused in it
 - store: put, get, list, delete
 - folder_store: a folder as a store
 - fsspec_store: the same by fsspec, for all other schemes

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from roost.base import durable, safe_read
+from roost.config.values.store_url import StoreUrl
 from roost.package.remote.store import ObjectMissing, StoreError
-from roost.package.remote.store_url import StoreUrl
 
 T = TypeVar("T")
 _NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)

@@ -11,8 +11,8 @@ import os
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from roost.config.values.store_url import LIBRARIES, StoreLibrary, StoreUrl
 from roost.package.remote.store import ObjectMissing, StoreError, clean_reason, missing_library
-from roost.package.remote.store_url import LIBRARIES, StoreLibrary, StoreUrl
 
 T = TypeVar("T")
 _CONNECT_SECONDS = 20

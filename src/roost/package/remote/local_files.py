@@ -17,6 +17,7 @@ import os
 import re
 import signal
 import stat
+import threading
 import time
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import ExitStack
@@ -61,7 +62,7 @@ class Piece(NamedTuple):
 
 
 class LocalFiles(NamedTuple):
-    """What was read of a package."""
+    """The files of a package as they were read at one moment."""
 
     taken: float
     files: dict[str, CopiedFile]
@@ -94,7 +95,8 @@ class FileReader:
     def __init__(self, package: Path, *, piece_bytes: int = PIECE_BYTES) -> None:
         self._package, self._piece_bytes = package, piece_bytes
         self._known: dict[str, _Known] = {}
-        signal.signal(signal.SIGIO, signal.SIG_IGN)  # of a lease that another process breaks
+        if threading.current_thread() is threading.main_thread():
+            ignore_broken_leases()
 
     def manifests(self) -> list[Manifest]:
         """Returns the committed checkpoints of this moment, by ascending id."""
@@ -309,6 +311,12 @@ def without_files(manifest: Manifest) -> Manifest:
     """Returns a manifest as an index has it."""
     metrics = {name: value for name, value in manifest.metrics.items() if math.isfinite(value)}
     return msgspec.structs.replace(manifest, files={}, metrics=metrics, nonfinite={})
+
+
+def ignore_broken_leases() -> None:
+    """Ignores the signal that a program causes which opens a file just while `is_being_written` looks. To be
+    called in the main thread, by a process that reads files in another one."""
+    signal.signal(signal.SIGIO, signal.SIG_IGN)
 
 
 def is_being_written(fd: int) -> bool:

@@ -3,6 +3,7 @@ package, and not belong to another machine that still writes it."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pwd
 import re
@@ -25,6 +26,24 @@ _REQUEST = re.compile(r"sessions/(\d+)\.request\.json")
 
 class OwnedElsewhere(Refused):
     """Another machine writes to the remote copy, or did a moment ago."""
+
+
+def lock_uploads(package: Path) -> int | None:
+    """Makes this the one process of this machine that uploads a package. Returns a descriptor to be closed at
+    the end; None if another process uploads it.
+
+    Raises:
+        OSError: request.json cannot be opened.
+    """
+    fd = safe_read.open_fd(package / "request.json")
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        return None
+    except OSError:  # a file system without locks
+        return fd
+    return fd
 
 
 def own_owner(package: Path) -> CopyOwner:

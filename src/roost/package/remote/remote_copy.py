@@ -7,11 +7,11 @@ import hashlib
 from collections.abc import Callable
 
 from roost.base.errors import NotFound
+from roost.config.values.store_url import StoreUrl
 from roost.package.remote import copy_index
 from roost.package.remote.copy_index import OBJECTS, BrokenIndex, CopyIndex
 from roost.package.remote.folder_store import FolderStore
 from roost.package.remote.store import ObjectMissing, Store, StoreError
-from roost.package.remote.store_url import StoreUrl
 
 _KEPT_INDEXES = 2
 

@@ -137,7 +137,7 @@ def has_file(path: Path, file: CopiedFile) -> bool:
 
 
 class _Restore:
-    """One run of a restore."""
+    """Fetches the files of one index into a staging folder that may have some of them already."""
 
     def __init__(
         self, copy: RemoteCopy, index: CopyIndex, staging: Path, note: Callable[[RestoreProgress], None]

@@ -10,7 +10,7 @@ import re
 from typing import Protocol
 
 from roost.base.errors import NotFound, RoostError
-from roost.package.remote.store_url import StoreUrl
+from roost.config.values.store_url import StoreUrl
 
 _MAX_REASON = 200
 _SECRET = re.compile(

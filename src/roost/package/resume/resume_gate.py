@@ -31,6 +31,7 @@ SAFE_SETTINGS = (
     "statistics",
     "profile",
     "mirrors",
+    "remote",
     "options",
     "checkpoint",
     "data.num_workers",

@@ -26,7 +26,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from roost.base import durable
-from roost.base.system.worker_protocol import TAKEN_OVER
 from roost.package.results import system_metrics
 from roost.package.seals import seal
 from roost.package.seals.seal import BrokenSeal, Seal
@@ -74,8 +73,6 @@ def write(path: Path) -> None:
     record = SessionRecord.load(str(path.parent / f"{session}.json"))
     if record is None or record.state not in ENDED_STATES:
         return  # it was not started, and its files may be removed again
-    if record.reason == TAKEN_OVER:
-        return  # another machine writes to the package
     seal.write(path, package, list(_names_to_seal(package, session)), session=session)
 
 

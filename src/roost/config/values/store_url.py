@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from roost.base.errors import ConfigError
@@ -16,6 +17,13 @@ _CREDENTIALS_FIX = (
 )
 _OBJECT_STORES = ("s3", "s3a", "gs", "gcs", "hf")
 """In their URLs nothing but a key could come before an ``@``."""
+
+
+_CREDENTIAL_KEYS = re.compile(
+    r"(?i)(aws_)?(access_?)?(secret|key|token|password|passwd|passphrase|credentials?|connection_string)"
+    r"|.*(secret|password|token|access_key|account_key|sas|credential|connection_string).*"
+)
+"""Keys under which users write credentials in the configs of other tools."""
 
 
 class StoreLibrary(NamedTuple):
@@ -82,6 +90,22 @@ def parse_url(text: str, *, setting: str = SETTING, where: object = None) -> Sto
         fix = f"write {scheme}://BUCKET/FOLDER"
         raise ConfigError("names no place", setting=setting, received=text, where=where, fix=fix)
     return StoreUrl(scheme, rest)
+
+
+def refuse_credential_keys(section: object, *, setting: str, where: Callable[[str], object]) -> None:
+    """Refuses a section ``remote`` with keys of credentials, whose values are in no message.
+
+    Raises:
+        ConfigError: It has one.
+    """
+    for key in section if isinstance(section, Mapping) else ():
+        if isinstance(key, str) and _CREDENTIAL_KEYS.fullmatch(key):
+            raise ConfigError(
+                "a credential in a config is refused: it would be in every package",
+                setting=f"{setting}.{key}",
+                where=where(f"{setting}.{key}"),
+                fix=_CREDENTIALS_FIX,
+            )
 
 
 def _refuse_credentials(scheme: str, rest: str, setting: str, where: object) -> None:
