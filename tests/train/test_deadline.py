@@ -132,3 +132,14 @@ def test_one_that_was_past_when_it_began() -> None:
     past = Deadline(0.0, 5.0)
     assert past.reserve() == 0.0
     assert past.is_due(5.0) and not past.needs_trial_save(5.0)
+
+
+def test_the_upload_of_the_last_save_needs_time_too() -> None:
+    session = trained(HOUR)
+    session.note_save(10.0)
+    before = session.reserve()
+    session.upload_seconds = 120.0
+    assert session.reserve() == before + 120.0
+    assert session.is_due(HOUR - before - 120.0) and not session.is_due(HOUR - before - 121.0)
+    session.upload_seconds = 10 * HOUR
+    assert session.reserve() == before + HOUR / 4, "else nothing would be trained"

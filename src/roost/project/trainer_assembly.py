@@ -77,7 +77,7 @@ def assemble(
         hooks = [*own, *experiment.hooks, *late]
         checkpoints = Checkpoints(
             package,
-            policy_from_settings(settings.checkpoint),
+            policy_from_settings(settings.checkpoint, settings.remote),
             session=session,
             asynchronous=settings.checkpoint.asynchronous,
             ranks=ranks,

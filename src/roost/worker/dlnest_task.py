@@ -88,7 +88,7 @@ def build_loop(
     checkpoints = Checkpoints(
         package,
         # Saves within an epoch do not push the project's own out of the fast track.
-        policy_from_settings(settings.checkpoint, only_scheduled=True),
+        policy_from_settings(settings.checkpoint, settings.remote, only_scheduled=True),
         session=session.number,
         asynchronous=False,
         ranks=ranks,
@@ -136,7 +136,7 @@ def _hooks(
     found: list[Hook] = list(builtin_hooks.mirror_hooks(settings, package)) if ranks.is_main else []
     if session.request.reserved_mb is not None:
         found.append(CardLimit(session.request.reserved_mb, device, is_rank=ranks.are_several))
-    return [*found, *train_task.time_limits(session)]
+    return [*found, *train_task.time_limits(package, session)]
 
 
 def _has_finished(package: PackageFolder, manifest: Manifest) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from roost.base.system.worker_protocol import TIME_LIMIT
 from roost.base.text.durations import format_duration, format_short_duration
 from roost.base.text.timestamps import format_clock
+from roost.package.remote.upload_time import UploadTime
 from roost.train.deadline import Deadline
 from roost.train.hook import Hook, Phase
 
@@ -29,12 +30,14 @@ class TimeLimit(Hook):
     Args:
         ends: The time limit, in seconds since 1970.
         begun: The start of the session, in seconds since 1970.
+        upload: How long the upload of a checkpoint takes; None: the run has no remote copy.
     """
 
     phase = Phase.REPORT  # its `before_save` is called last, when the other hooks have prepared the save
 
-    def __init__(self, ends: float, begun: float) -> None:
-        self._ends, self._begun = ends, begun
+    def __init__(self, ends: float, begun: float, *, upload: UploadTime | None = None) -> None:
+        self._ends, self._begun, self._upload = ends, begun, upload
+        self._has_measured_upload = False
         self._is_over = threading.Event()
         self._thread: threading.Thread | None = None
         self._deadline: Deadline | None = None
@@ -81,6 +84,7 @@ class TimeLimit(Hook):
         while True:
             self._note_loop(trainer, deadline)
             self._note_saves(trainer, deadline)
+            self._note_upload(trainer, deadline)
             self._stop_if_due(trainer, deadline)
             # Only in this thread: a request by a hook would take effect at once, as if the hooks of all ranks
             # had made it.
@@ -116,6 +120,21 @@ class TimeLimit(Hook):
         if is_first and not trainer.wants_to_stop:
             took, before = format_short_duration(deadline.save_seconds), format_duration(deadline.reserve())
             print(f"a save takes {took}: the last one {before} before {format_clock(self._ends)}", flush=True)
+
+    def _note_upload(self, trainer: Trainer, deadline: Deadline) -> None:
+        if self._upload is None or trainer.checkpoints is None:
+            return
+        seconds = self._upload.seconds(trainer.checkpoints.newest)
+        if seconds is None:
+            return
+        deadline.upload_seconds = self._upload.excess_seconds(seconds, self._ends - self._begun)
+        if not self._has_measured_upload and not trainer.wants_to_stop:
+            self._has_measured_upload = True
+            took, before = format_short_duration(seconds), format_duration(deadline.reserve())
+            print(
+                f"an upload takes {took}: the last save {before} before {format_clock(self._ends)}",
+                flush=True,
+            )
 
     def _stop_if_due(self, trainer: Trainer, deadline: Deadline, *, saves: bool = False) -> None:
         """Requests the stop if it is due; with ``saves``, also if there is no time for this save and a later

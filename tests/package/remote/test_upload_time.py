@@ -1,0 +1,29 @@
+"""How long an upload takes, and how much of it the end of a session must wait for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from roost.package.remote.upload_time import MARGIN, UploadTime
+from tests.package.remote import statuses
+from tests.package.remote.test_upload_holds import manifests
+
+
+def test_it_follows_from_the_measured_rate_and_the_size(tmp_path: Path) -> None:
+    (tmp_path / "sessions").mkdir()
+    time, (newest,) = UploadTime(tmp_path, 300.0), manifests(100)
+    assert time.seconds(newest) is None
+    statuses.write(tmp_path)
+    assert time.seconds(newest) is None, "nothing was measured"
+    statuses.write(tmp_path, mb_per_second=2.0)
+    assert time.seconds(newest) == pytest.approx(MARGIN * 50)
+    assert time.seconds(None) is None
+
+
+def test_what_is_left_for_it_already_is_not_left_twice(tmp_path: Path) -> None:
+    time = UploadTime(tmp_path, 300.0)
+    assert time.excess_seconds(100.0, 9000.0) == 0.0
+    assert time.excess_seconds(400.0, 9000.0) == 100.0
+    assert time.excess_seconds(400.0, 900.0) == 300.0  # of a short session a tenth
