@@ -62,6 +62,8 @@ COMMAND_GROUPS = {
         "restore": "Take packages back from the trash.",
         "gc": "Delete what is in the trash.",
         "prune": "Remove checkpoints that are not needed.",
+        "push": "Upload a package to its remote copy.",
+        "pull": "Restore a package from its remote copy.",
     },
     "Use a trained model": {
         "analyze": "Run a script on a trained package.",

@@ -122,6 +122,10 @@ def show_started(started: StartedSession) -> int:
         signal.signal(signal.SIGTSTP, signal.SIG_IGN)
     code = watch(started.running, stop_or_end, _PDB_LINE if has_terminal else _STARTED_LINE, started.notes)
     if started.process is not None:
+        if started.running.session().request.remote is not None:
+            from roost.cli.upload_wait import show_last_upload
+
+            show_last_upload(started.package, started.process)
         started.process.wait()
     return code
 

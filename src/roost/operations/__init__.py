@@ -10,6 +10,7 @@ live_lab: the live state of the lab, as changes and as a view-model
 devices: the cards of this machine and leases on them
 listing: to list, search and group packages
 reading: to show and verify packages
+remote_copies: to upload packages to their remote copies and to restore them
 keeping: to label, remove, restore and prune packages
 python_api: packages and runs from Python
 comparing: to compare packages

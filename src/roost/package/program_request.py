@@ -28,6 +28,8 @@ class ProgramRequest(NamedTuple):
     """Arguments that are added from the second session on, with `CHECKPOINT_FIELD`."""
     metrics: dict[str, str] = {}  # noqa: RUF012
     """Regular expressions for metrics in its output, by their names."""
+    remote: dict[str, Any] = {}  # noqa: RUF012
+    """The settings of its remote copy (`roost.config.sections.remote`); empty: it has none."""
 
     @classmethod
     def of(cls, fields: dict[str, Any]) -> Self:
@@ -38,6 +40,7 @@ class ProgramRequest(NamedTuple):
             cwd=fields.get("cwd"),
             resume_with=[str(one) for one in fields.get("resume_with") or ()],
             metrics={str(name): str(pattern) for name, pattern in (fields.get("metrics") or {}).items()},
+            remote=dict(fields.get("remote") or {}),
         )
 
     @classmethod
@@ -47,7 +50,12 @@ class ProgramRequest(NamedTuple):
 
     def to_json(self) -> dict[str, Any]:
         """Returns the keys for request.json; those that say nothing are left out."""
-        optional = {"cwd": self.cwd, "resume_with": self.resume_with, "metrics": self.metrics}
+        optional = {
+            "cwd": self.cwd,
+            "resume_with": self.resume_with,
+            "metrics": self.metrics,
+            "remote": self.remote,
+        }
         found = {name: value for name, value in optional.items() if value}
         return {"command": self.command, "project": self.project, **found}
 

@@ -58,11 +58,10 @@ class UploadLoop:
     Args:
         package: The package.
         settings: The section ``remote``.
-        steal: As for `Uploader`.
     """
 
-    def __init__(self, package: PackageFolder, settings: RemoteSettings, *, steal: bool = False) -> None:
-        self._package, self._settings, self._steal = package, settings, steal
+    def __init__(self, package: PackageFolder, settings: RemoteSettings) -> None:
+        self._package, self._settings = package, settings
         self._every = parse_duration(settings.every, setting="remote.every")
         self._stop = threading.Event()
         self._has_ended = threading.Event()
@@ -168,14 +167,9 @@ class UploadLoop:
     def _upload(self, *, is_live: bool) -> UploadResult:
         if self._uploader is None:
             settings = self._settings
-            options = UploadOptions(
-                keep=settings.keep,
-                verify_bytes=settings.verify == "bytes",
-                max_mb_per_second=settings.max_mb_per_second,
-                flush=settings.flush,
-            )
+            options = UploadOptions.from_settings(settings)
             copy = RemoteCopy.at(parse_url(settings.url), self._package.path.name)
-            self._uploader = Uploader(self._package, copy, options, steal=self._steal, stop=self._stop)
+            self._uploader = Uploader(self._package, copy, options, stop=self._stop)
         uploader, noted = self._uploader, 0.0
 
         def note(_: object) -> None:

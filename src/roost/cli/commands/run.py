@@ -17,6 +17,7 @@ from roost.cli.options.evaluation_options import following_evaluation, take_foll
 from roost.cli.options.follow_options import follow_or_detach, terminal_options
 from roost.cli.options.program_options import ProgramCommand, program_options, take_program_options
 from roost.cli.options.rank_options import ranks_options, take_time_limit
+from roost.cli.options.remote_option import remote_option, remote_override, take_remote
 from roost.cli.options.session_options import take_session_options
 from roost.cli.options.steal_option import steal_option
 from roost.cli.other_tools import batch_script, option_values
@@ -56,6 +57,7 @@ _NOT_OF_PROGRAMS = {
 @following_evaluation
 @device_options("auto")
 @ranks_options
+@remote_option
 @terminal_options
 @click.option("--explain", metavar="KEY", help="Show where a setting comes from; nothing is run.")
 @click.option("--print-config", is_flag=True, help="Print all merged settings; nothing is run.")
@@ -78,6 +80,7 @@ def command(arguments: tuple[str, ...], **options: Any) -> int:
     roost run config.yaml -DDP                 # one process per GPU; --devices 2 or 0,2 for some
     roost run config.yaml -CPU --devices 2     # two processes on the CPU
     roost run config.yaml --time-limit 11h30m --restart 3
+    roost run config.yaml --remote s3://bucket/runs   # roost pull restores it on another machine
     roost run config.yaml --evaluate --variants variants.yaml   # tests the best weights at the end
     roost run config.yaml --explain optimizers.main.lr
     roost run root_config.json epochs=5 roost.precision=bf16    # a project of DLNest
@@ -91,11 +94,12 @@ def command(arguments: tuple[str, ...], **options: Any) -> int:
             "--steal takes an existing package over",
             fix="add --name NAME, or use `roost continue PACKAGE --steal`",
         )
-    program = take_program_options(options, arguments, command="run", absent=absent)
+    remote = take_remote(options)
+    program = take_program_options(options, arguments, command="run", absent=absent, remote=remote)
     if program is not None:
         return _run_program(program, options)
     config, overrides = config_and_overrides(options.pop("config"), arguments)
-    overrides += take_time_limit(options)
+    overrides += take_time_limit(options) + remote_override(remote)
     if options["step"] is not None and options["name"] is None:
         raise UsageError(
             "--iter resumes an existing package", fix="add --name NAME, or use `roost continue PACKAGE`"

@@ -13,7 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from roost.base.errors import UsageError
+from roost.config.sections.remote import RemoteSettings
 from roost.operations.programs.program_source import ProgramSource, open_source
 from roost.operations.resolve import RUNS_FOLDER
 from roost.package.kinds import PackageKind
@@ -46,6 +49,8 @@ class TypedProgram:
     """Texts NAME=REGEX: metrics in its output."""
     resume_with: str | None = None
     """Arguments that are added from the second session on."""
+    remote: str | None = None
+    """The URL of the store of its remote copy; None: it has none."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +109,7 @@ def prepare_program(options: TypedProgram) -> Iterator[ProgramDraft]:
             cwd=source.cwd,
             resume_with=resume_with,
             metrics=metrics,
+            remote={} if options.remote is None else msgspec.to_builtins(RemoteSettings(url=options.remote)),
         )
         yield ProgramDraft(source, request, options, root)
 

@@ -21,13 +21,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import msgspec
 
 from roost.base.errors import Refused
 from roost.base.system import mounts
 from roost.config.sections.checkpoint import BestSettings
+from roost.config.sections.remote import RemoteSettings
 from roost.package.checkpoints.checkpoint import Manifest
 from roost.package.checkpoints.retention import BestRule
 from roost.package.package import PackageFolder
@@ -53,6 +54,16 @@ class UploadOptions(NamedTuple):
     verify_bytes: bool = True
     max_mb_per_second: float | None = None
     flush: str | None = None
+
+    @classmethod
+    def from_settings(cls, settings: RemoteSettings) -> Self:
+        """Returns the options that the section ``remote`` has."""
+        return cls(
+            keep=settings.keep,
+            verify_bytes=settings.verify == "bytes",
+            max_mb_per_second=settings.max_mb_per_second,
+            flush=settings.flush,
+        )
 
 
 class UploadProgress(NamedTuple):
