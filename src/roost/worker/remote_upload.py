@@ -121,7 +121,7 @@ class UploadLoop:
     # ---- the thread ---------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        self._wake.wait(_FIRST_SECONDS)
+        self._wake.wait(min(_FIRST_SECONDS, self._every))
         delay = _FIRST_DELAY
         with self._locked():
             while not self._stop.is_set():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -18,6 +19,7 @@ T = TypeVar("T")
 _CONNECT_SECONDS = 20
 _READ_SECONDS = 60
 _PARALLEL = 8
+_RETRIES = 2
 
 
 class FsspecStore:
@@ -37,20 +39,39 @@ class FsspecStore:
         fsspec = _imported("fsspec", url, StoreLibrary("fsspec", library.extra))
         if library.module:
             _imported(library.module, url, library)
+        self._fsspec, self._lock = fsspec, threading.Lock()
+        self._made: set[str] = set()
+        fs, self._root = self._connect(is_first=True)
+        self._connected: tuple[Any, str] | None = (fs, self._root)
+        self.num_parallel = _PARALLEL if getattr(fs, "async_impl", False) else 1
+
+    def _connect(self, *, is_first: bool) -> tuple[Any, str]:
+        """Returns the file system and the path in it. Stores of one service share a first connection."""
+        options = _options(self.url.scheme)
         try:
-            self._fs, self._root = fsspec.core.url_to_fs(
-                url.text, skip_instance_cache=True, use_listings_cache=False, **_options(url.scheme)
+            fs, root = self._fsspec.core.url_to_fs(
+                self.url.text, skip_instance_cache=not is_first, use_listings_cache=False, **options
             )
         except (ImportError, ValueError) as error:
             raise StoreError(
-                f"{url.text}: {clean_reason(error)}", fix="write one of: " + ", ".join(LIBRARIES)
+                f"{self.url.text}: {clean_reason(error)}", fix="write one of: " + ", ".join(LIBRARIES)
             ) from error
         except Exception as error:
             raise self._error("cannot be reached", error) from error
-        if url.scheme in ("sftp", "ssh"):
-            self._fs.ftp.get_channel().settimeout(_READ_SECONDS)
-        self.num_parallel = _PARALLEL if getattr(self._fs, "async_impl", False) else 1
-        self._made: set[str] = set()
+        if self.url.scheme in ("sftp", "ssh"):
+            fs.ftp.get_channel().settimeout(_READ_SECONDS)
+        if hasattr(fs, "retries"):  # of s3fs; the caller tries again, too, and says so
+            fs.retries = _RETRIES
+        return fs, str(root)
+
+    @property
+    def _fs(self) -> Any:
+        """The file system, connected again after a failure: a connection may be dead, and credentials may have
+        been renewed."""
+        with self._lock:
+            if self._connected is None:
+                self._connected = self._connect(is_first=False)
+            return self._connected[0]
 
     def put(self, name: str, data: bytes | memoryview) -> None:
         """See `Store.put`."""
@@ -110,11 +131,15 @@ class FsspecStore:
         """Calls the library, whose errors may be of any class."""
         try:
             return call()
+        except StoreError:
+            raise
         except FileNotFoundError as error:
             if name is not None:
                 raise ObjectMissing(f"{self.url.text} has no {name}") from error
             raise self._error(what, error) from error
         except Exception as error:
+            with self._lock:
+                self._connected = None
             raise self._error(what, error) from error
 
     def _error(self, what: str, error: Exception) -> StoreError:
