@@ -58,10 +58,11 @@ class UploadLoop:
     Args:
         package: The package.
         settings: The section ``remote``.
+        steal: As for `Uploader`.
     """
 
-    def __init__(self, package: PackageFolder, settings: RemoteSettings) -> None:
-        self._package, self._settings = package, settings
+    def __init__(self, package: PackageFolder, settings: RemoteSettings, *, steal: bool = False) -> None:
+        self._package, self._settings, self._steal = package, settings, steal
         self._every = parse_duration(settings.every, setting="remote.every")
         self._stop = threading.Event()
         self._has_ended = threading.Event()
@@ -169,7 +170,7 @@ class UploadLoop:
             settings = self._settings
             options = UploadOptions.from_settings(settings)
             copy = RemoteCopy.at(parse_url(settings.url), self._package.path.name)
-            self._uploader = Uploader(self._package, copy, options, stop=self._stop)
+            self._uploader = Uploader(self._package, copy, options, steal=self._steal, stop=self._stop)
         uploader, noted = self._uploader, 0.0
 
         def note(_: object) -> None:

@@ -66,8 +66,8 @@ class FsspecStore:
 
     @property
     def _fs(self) -> Any:
-        """The file system, connected again after a failure: a connection may be dead, and credentials may have
-        been renewed."""
+        """The file system, connected again after a failure: a connection may be dead, and credentials may
+        have been renewed."""
         with self._lock:
             if self._connected is None:
                 self._connected = self._connect(is_first=False)
