@@ -53,7 +53,7 @@ def as_user(
     return subprocess.run(
         command,
         user=OTHER_USER, group=OTHER_USER, extra_groups=[], cwd=folder,
-        env={"PYTHONPATH": PATHS, **environment}, capture_output=True, text=True, timeout=120,
+        env={"PYTHONPATH": PATHS, **environment}, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
 
 
@@ -79,14 +79,14 @@ def lose_machine(package: Path, guard: int) -> None:
     shutil.rmtree(package)
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 def test_the_same_bits_for_another_user_on_a_new_machine(tmp_path: Path, shared: Path) -> None:
     python = interpreter()
     if python is None:
         pytest.skip("only root can become another user, who needs a readable Python")
-    whole = exact.start(tmp_path / "whole", ["pause=0"])
+    whole = exact.start(tmp_path / "whole", ["net=mlp", "pause=0"])
     store = shared / "store"
-    cut = exact.start(tmp_path / "cut", ["pause=0.15", f"+remote={{url: {store}, every: 1s}}"])
+    cut = exact.start(tmp_path / "cut", ["net=mlp", "pause=0.1", f"+remote={{url: {store}, every: 1s}}"])
     assert cut.process is not None
     assert exact.wait(whole) == 0
 
@@ -94,7 +94,7 @@ def test_the_same_bits_for_another_user_on_a_new_machine(tmp_path: Path, shared:
         status = remote_status.read(cut.package)
         return status is not None and (status.step or 0) >= 10
 
-    wait_for(is_durable, 60)
+    wait_for(is_durable, 100)
     status = remote_status.read(cut.package)
     assert status is not None and status.step is not None
     lose_machine(cut.package, cut.process.pid)

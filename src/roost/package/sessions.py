@@ -56,6 +56,8 @@ class Session:
     """The file that is locked while the session runs; None: unknown."""
     damage: str | None = None
     """Why the record exists and cannot be read; None: it can, or there is none."""
+    is_superseded: bool = False
+    """Whether another machine has begun a later session, although this one has recorded no end."""
 
     @property
     def recorded(self) -> SessionRecord:
@@ -71,6 +73,8 @@ class Session:
         fields = self.record if self.record is not None else self.request
         if not fields or self.damage is not None:
             return "crashed"  # its files, or the whole package, were removed
+        if self.is_superseded:
+            return "crashed"
         state = str(fields.get("state", "starting"))  # a record of another program may have none
         recorded_live = state in LIVE_STATES
         return "crashed" if recorded_live and _is_gone(fields, self.lock, self.record is not None) else state
@@ -248,10 +252,15 @@ def traceback_file(package: Path, number: int, rank: int = 0) -> Path:
 def read_all(folder: Path) -> list[Session]:
     """Returns all sessions, the oldest first."""
     lock = folder.parent / LOCK_NAME
-    return [
+    found = [
         read(folder / f"{n}.request.json", folder / f"{n}.json", number=n, lock=lock)
         for n in _numbers(folder)
     ]
+    # A session of a machine that was lost: where no lock says that it has ended, the one after it does.
+    return [
+        replace(one, is_superseded=True) if one.is_live and not one.is_on_this_machine else one
+        for one in found[:-1]
+    ] + found[-1:]
 
 
 def in_effect(package: Path) -> list[Session]:
