@@ -258,7 +258,9 @@ def read_all(folder: Path) -> list[Session]:
     ]
     # A session of a machine that was lost: where no lock says that it has ended, the one after it does.
     return [
-        replace(one, is_superseded=True) if one.is_live and not one.is_on_this_machine else one
+        replace(one, is_superseded=True)
+        if one.recorded.state in LIVE_STATES and not one.is_on_this_machine
+        else one
         for one in found[:-1]
     ] + found[-1:]
 

@@ -36,7 +36,7 @@ them; unknown: the package or its settings cannot be read."""
 
 
 class MirrorState(NamedTuple):
-    """One mirror of a package."""
+    """The state of one mirror of a package."""
 
     package: str
     kind: str

@@ -48,7 +48,7 @@ class OtherOwner(NamedTuple):
 
     @property
     def signs(self) -> tuple[str, int, int]:
-        """What differs after each heartbeat."""
+        """The values that differ after each heartbeat."""
         return self.owner.token, self.owner.heartbeat, self.changed
 
     @property

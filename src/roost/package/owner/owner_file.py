@@ -129,8 +129,7 @@ def is_owned_by_other(path: Path, session: int, token: str) -> bool:
 def release(path: Path, session: int, token: str) -> None:
     """Removes the owner file of an ended session, unless another session owns the package now."""
     if not is_owned_by_other(path, session, token):
-        with contextlib.suppress(OSError):  # a read-only disk: the session record says that it has ended
-            path.unlink(missing_ok=True)
+        durable.discard(path)  # if it remains, the session record says that it has ended
 
 
 def require_not_taken_over(package: Path, session: int) -> None:
