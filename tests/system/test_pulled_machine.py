@@ -102,7 +102,8 @@ def test_the_same_bits_for_another_user_on_a_new_machine(tmp_path: Path, shared:
 
     home = shared / "home"
     home.mkdir()
-    os.chown(home, OTHER_USER, OTHER_USER)
+    for path in (home, store, *store.rglob("*")):
+        os.chown(path, OTHER_USER, OTHER_USER)
     kept = {name: value for name, value in os.environ.items() if not name.startswith("XDG_")}
     environment = {**kept, "HOME": str(home), "USER": "nobody", "LOGNAME": "nobody"}
 
