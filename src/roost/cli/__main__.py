@@ -51,6 +51,7 @@ COMMAND_GROUPS = {
         "compare": "Show what differs between packages.",
         "plot": "Draw the metrics of packages into a picture.",
         "tensorboard": "Show packages in TensorBoard.",
+        "mirror": "Send what TensorBoard, W&B or MLflow lack.",
         "verify": "Check the files of a package for damage.",
     },
     "Keep and throw away": {

@@ -19,6 +19,7 @@ from roost.cli.options.program_options import ProgramCommand, program_options, t
 from roost.cli.options.rank_options import ranks_options, take_time_limit
 from roost.cli.options.remote_option import remote_option, remote_override, take_remote
 from roost.cli.options.session_options import take_session_options
+from roost.cli.options.steal_option import steal_option
 from roost.cli.other_tools import batch_script, option_values
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ _NOT_OF_PROGRAMS = {
     is_flag=True,
     help="Only build everything, save step 0 and show the model; roost continue trains it.",
 )
+@steal_option
 @program_options
 @following_evaluation
 @device_options("auto")
@@ -93,6 +95,11 @@ def command(arguments: tuple[str, ...], **options: Any) -> int:
     roost run --from git+https://github.com/ORG/REPO@v1.0 -- python main.py
     """
     absent = {**_NOT_OF_PROGRAMS, "evaluate": "--evaluate"}
+    if options["steal"] and options["name"] is None:
+        raise UsageError(
+            "--steal takes an existing package over",
+            fix="add --name NAME, or use `roost continue PACKAGE --steal`",
+        )
     remote = take_remote(options)
     program = take_program_options(options, arguments, command="run", absent=absent, remote=remote)
     if program is not None:
@@ -130,7 +137,11 @@ def _run_program(program: TypedProgram, options: dict[str, Any]) -> int:
     limit = options.pop("time_limit")
     detach, session = take_session_options(options)
     request = RunProgramRequest(
-        program=program, device=session["device"], ranks=session["ranks"], time_limit=limit
+        program=program,
+        device=session["device"],
+        ranks=session["ranks"],
+        steal=options["steal"],
+        time_limit=limit,
     )
     return follow_or_detach(run_program(request), detach=detach)
 

@@ -50,7 +50,7 @@ def continue_program(package: PackageFolder, request: ContinueRequest) -> Starte
     ranks = with_previous_layout(request.ranks, package, ())
     require_one_process(ranks)
     settings = program_settings(time_limit)
-    lock_fd = lock_package(package)
+    lock_fd = lock_package(package, steal=request.steal)
     try:
         package_schema.require_folders(package)
         package_schema.require_session_files(package)
@@ -67,7 +67,9 @@ def continue_program(package: PackageFolder, request: ContinueRequest) -> Starte
         if request.description:
             package.describe(request.description)
         body = program_session(program, layout, request.description)
-        started = start_session(package, lock_fd, body, settings, session_cards=session_cards)
+        started = start_session(
+            package, lock_fd, body, settings, session_cards=session_cards, steal=request.steal
+        )
     finally:
         os.close(lock_fd)
     started.notes = [*notes, *started.notes]
