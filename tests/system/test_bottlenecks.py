@@ -43,7 +43,8 @@ def test_a_bottleneck_is_named(kind: str, tmp_path: Path) -> None:
     found = json.loads(roost("profile", package, "--json").stdout)
     first = found["bottlenecks"][0]
     assert first["kind"] == kind, found
-    assert f"{kind}: {first['text']}" in ran.stdout, "the run says it, too"
+    # The run itself says it, too, by the measured steps alone.
+    assert f"\n{kind}: " in ran.stdout
     assert Path(found["picture"]).read_text().startswith("<svg ")
     if kind == "compute":
         assert len(found["bottlenecks"]) == 1
