@@ -100,6 +100,8 @@ class SpeedProfile(Hook):
             self._finish(trainer)
 
     def on_stop(self, trainer: Trainer, reason: str) -> None:
+        if self._measured is None and not self._is_over:
+            print("no profile: the session ended before the steps that are measured", flush=True)
         self._finish(trainer)
         if self._stacks is not None:
             trainer.loaders["train"].worker_stacks = None

@@ -168,3 +168,11 @@ def test_the_lines_name_setting_and_gain() -> None:
 
 def test_a_busy_cpu_is_a_note() -> None:
     assert notes(record(cpu_wait=0.6)) and not notes(record(cpu_wait=0.1)) and not notes(record())
+
+
+def test_too_few_steps_are_unclear_and_not_computing() -> None:
+    parts = {"validate": 8.0, "forward": 0.6, "backward": 1.4}
+    one = record(parts=parts, calls={"Validate": 1}, intervals={"validate_every": "500"})
+    assert [found.kind for found in find_bottlenecks(one)] == ["unclear"]
+    often = record(parts=parts, calls={"Validate": 1}, intervals={"validate_every": "50"})
+    assert find_bottlenecks(often)[0].kind == "validation", "as often in 100 steps, however slow one is"

@@ -28,6 +28,7 @@ MEASURED_HOOKS = frozenset({"Validate", "Save"})
 _MIN_DATA, _MIN_TRANSFER, _MIN_LOGGING, _MIN_HOOK = 0.15, 0.15, 0.1, 0.1
 _MIN_VALIDATE, _MIN_SAVE, _MIN_OPTIMIZER, _MIN_LAUNCH = 0.25, 0.15, 0.4, 0.4
 """The least shares of the time that are named."""
+_MIN_COMPUTE = 0.5
 _MIN_SPEEDUP = 1.1
 """A setting with a smaller gain is not suggested."""
 _BATCH_FACTOR, _ACCUMULATION_FACTOR = 8, 4
@@ -39,8 +40,8 @@ class Bottleneck(msgspec.Struct, frozen=True, kw_only=True):
     """A part of a run that takes time needlessly, and how to mend it."""
 
     kind: str
-    """reading, transform, loading, transfer, launch, optimizer, logging, validation, saving, hook, or
-    compute: there is none."""
+    """reading, transform, loading, transfer, launch, optimizer, logging, validation, saving, hook;
+    compute: there is none; unclear: too little was measured."""
     share: float
     """Of the time, from 0 to 1."""
     text: str
@@ -263,6 +264,14 @@ def _optimizer(times: _Times) -> list[Bottleneck]:
 
 
 def _compute(times: _Times) -> Bottleneck:
+    if times.compute < _MIN_COMPUTE * times.step:
+        shares = ", ".join(f"{part} {times.percent(part)}" for part in times.of if times.of[part] > 0)
+        return Bottleneck(
+            kind="unclear",
+            share=1 - times.compute / times.step,
+            text=f"the measured steps do not say what holds the run back ({shares})",
+            fix="measure more of them: profile.seconds",
+        )
     shares = ", ".join(f"{part} {times.percent(part)}" for part in (FORWARD, BACKWARD, OPTIMIZER))
     return Bottleneck(
         kind="compute",
@@ -290,7 +299,7 @@ def _logging(times: _Times) -> Iterator[Bottleneck]:
 
 def _validation(times: _Times) -> Iterator[Bottleneck]:
     number = times.record.calls.get("Validate", 0)
-    if times.share(VALIDATE) < _MIN_VALIDATE or number < 2:
+    if times.share(VALIDATE) < _MIN_VALIDATE or not _is_known(times, number, "validate_every"):
         return
     text = (
         f"validations take {times.percent(VALIDATE)} of the time: {number:,} in {times.record.steps:,} steps"
@@ -301,11 +310,18 @@ def _validation(times: _Times) -> Iterator[Bottleneck]:
 
 def _saving(times: _Times) -> Iterator[Bottleneck]:
     number = times.record.calls.get("Save", 0)
-    if times.share(SAVE) < _MIN_SAVE or number < 2:
+    if times.share(SAVE) < _MIN_SAVE or not _is_known(times, number, "checkpoint.every"):
         return
     share = times.percent(SAVE)
     text = f"saving takes {share} of the time: {number:,} checkpoints in {times.record.steps:,} steps"
     yield _rarer(times, SAVE, "saving", "checkpoint.every", text, target=0.05, fix="")
+
+
+def _is_known(times: _Times, number: int, setting: str) -> bool:
+    """Whether the measured steps say how often something is done: they had it twice, or are as many as its
+    interval."""
+    interval = times.record.intervals.get(setting, "")
+    return number > 1 or (number == 1 and interval.isdecimal() and int(interval) <= times.record.steps)
 
 
 def _hooks(times: _Times) -> Iterator[Bottleneck]:
