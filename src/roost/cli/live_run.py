@@ -122,6 +122,10 @@ def show_started(started: StartedSession) -> int:
         signal.signal(signal.SIGTSTP, signal.SIG_IGN)
     code = watch(started.running, stop_or_end, _PDB_LINE if has_terminal else _STARTED_LINE, started.notes)
     if started.process is not None:
+        if started.running.session().request.remote is not None:
+            from roost.cli.upload_wait import show_last_upload
+
+            show_last_upload(started.package, started.process)
         started.process.wait()
     return code
 
@@ -362,7 +366,7 @@ def _next_action(package: PackageFolder, session: Session, shown: str) -> str:
     A run uses the copy of the code in its package; without a checkpoint there is nothing to resume.
     """
     if session.request.kind == TaskKind.COMMAND:
-        return f"to start it again, with the code of the package: roost continue {shown}"
+        return f"to start it again, with the code of the package: {_program()} continue {shown}"
     if _is_misfit_fork(package, session):
         return (
             "this fork cannot continue: fork again without the change, or start a new run with the weights "

@@ -18,7 +18,9 @@ from roost.config.sections.checkpoint import CheckpointSettings
 from roost.config.sections.field_types import HAS_UNIT, Every, Natural, help_text
 from roost.config.sections.limits import LimitSettings
 from roost.config.sections.mirrors import MirrorSettings
+from roost.config.sections.remote import RemoteSettings
 from roost.config.sections.requirements import RequireSettings
+from roost.config.values import store_url
 
 MAX_DEVICES = 1024
 Devices = Annotated[int, Meta(ge=1, le=MAX_DEVICES)] | Literal["auto"] | list[Natural]
@@ -79,6 +81,9 @@ class ExecutionSettings(Struct, frozen=True, kw_only=True):
     mirrors: Annotated[MirrorSettings, help_text("other tools to which rows and media are copied")] = (
         MirrorSettings()
     )
+    remote: Annotated[
+        RemoteSettings | None, help_text("copy of the package in a store, kept up to date behind the run")
+    ] = None
     limits: Annotated[LimitSettings, help_text("limits of a session")] = LimitSettings()
     require: Annotated[
         RequireSettings | None, help_text("what a session needs of the machine, checked before it starts")
@@ -123,6 +128,11 @@ def check_execution(settings: ExecutionSettings, where: Where, *, section: str =
         "limits.grace": limits.grace,
         "limits.stall_timeout": limits.stall_timeout,
     }
+    if settings.remote is not None:
+        durations |= {"remote.every": settings.remote.every, "remote.wait": settings.remote.wait}
+        store_url.parse_url(
+            settings.remote.url, setting=f"{outer}remote.url", where=where(f"{outer}remote.url")
+        )
     for name, value in durations.items():
         check_duration(value, outer + name, where)
     devices = settings.devices

@@ -48,6 +48,7 @@ from roost.config.sections.yaml_project import (
     RunnerSettings,
 )
 from roost.config.step_modes import STEP_MODES, StepMode
+from roost.config.values import store_url
 
 _Limit = Annotated[int, Meta(ge=1, le=10**12)]
 
@@ -136,7 +137,7 @@ class Settings(RunSettings, Struct, frozen=True, kw_only=True):
         StatisticsSettings | None, help_text("norms of gradients and weights in the rows, as stats/...")
     ] = None
     profile: Annotated[
-        ProfileSettings | None, help_text("steps recorded by torch's profiler; stored in the package")
+        ProfileSettings | None, help_text("some steps are traced and measured, for `roost profile`")
     ] = None
 
     @property
@@ -163,6 +164,7 @@ def parse_settings(values: Mapping[str, Any], *, where: Where = lambda key: None
             or no setting limits the length of the run.
     """
     conflicts.refuse_backend(values, where)
+    store_url.refuse_credential_keys(values.get("remote"), setting="remote", where=where)
     settings = _read(Settings, values, where)
     user_options.check(settings.options, values, setting_names(), where)
     if all(limit is None for limit in (settings.max_epochs, settings.max_steps, settings.max_time)):

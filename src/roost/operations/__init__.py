@@ -12,6 +12,7 @@ devices: the cards of this machine and leases on them
 doctor: to find what is wrong with the machine, the lab and runs
 listing: to list, search and group packages
 reading: to show and verify packages
+remote_copies: to upload packages to their remote copies and to restore them
 keeping: to label, remove, restore and prune packages
 python_api: packages and runs from Python
 comparing: to compare packages

@@ -13,6 +13,7 @@ In reading order:
 - snapshot: the copy of the project's code
 - session_schema: every field of a session's request file and session record
 - sessions: the sessions of a package, read and written
+- owner: which session of which machine may write to a package
 - live_progress: the progress record that the worker updates each step
 - labels: tags, note and star, which a person gives
 - records: the rows of metrics
@@ -21,5 +22,6 @@ In reading order:
 - lineage: the parents of a fork
 - resume: the environment of a run, and what may change when it continues
 - setting_locations: where a setting was set, for messages
+- remote: remote copies of packages in a store
 - results: files that a run or a task writes for other commands
 """

@@ -150,6 +150,8 @@ class SessionRequest(JsonFields):
     """Whether the user trusts pickles in the checkpoint that are not signed with the user's key."""
     inexact: Checked[list[str]] = []
     """The reasons why the run may not be exact, found by the resume gate or a fork."""
+    taken_over: Checked[str | None] = None
+    """From which session of another machine the package was taken over; None: from none."""
     changed: Checked[dict[str, str]] = {}
     """The SHA-256 of each changed file of the snapshot that was accepted, by path."""
     initialize: bool = False
@@ -180,6 +182,10 @@ class SessionRequest(JsonFields):
     """The number of CPU cores that were requested; None: all that the session may use."""
     host_memory_mb: int | None = None
     """The memory of the machine that its processes may use together, in MB; None: no limit."""
+
+    # --- about the remote copy, by the operation
+    remote: dict[str, Any] | None = None
+    """The settings of the remote copy (`roost.config.sections.remote`); None: the package has none."""
 
     # --- at the start
     core_ids: list[int] = []

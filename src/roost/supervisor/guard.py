@@ -23,12 +23,14 @@ if __name__ == "__main__":  # with -I -S neither site-packages nor this folder i
 import resource
 import signal
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from roost.base.system import prctl, process_title
 from roost.supervisor import signals
 from roost.supervisor.exit_status import SessionOutcome
 from roost.supervisor.processes import cgroup, session_processes
+from roost.supervisor.processes.upload_process import UploadProcess
 from roost.supervisor.session_spec import SessionSpec
 from roost.supervisor.supervisor import Supervisor
 
@@ -92,20 +94,51 @@ def run_session(spec: SessionSpec, warm: WarmWorker | None = None) -> int:
         if fd is not None:
             os.set_inheritable(fd, False)
     prctl.set_child_subreaper(True)
-    code = _run_one_session(spec, warm)
+    uploads = UploadProcess(spec)
+    code = _run_one_session(spec, warm, uploads)
     if spec.restart:
         from roost.supervisor import session_restart
 
         while (following := session_restart.planned_session(spec)) is not None:
+            _write_seal(spec)
             ended = session_restart.wait_before_restart(following, session_restart.pause_seconds(spec))
             if ended is not None:
+                uploads.wait_for_upload()
+                uploads.end()
+                _release(following)
                 return ended
             spec = session_restart.with_remaining_time(following)
-            code = _run_one_session(spec, None)  # warm modules may be outdated by now
+            code = _run_one_session(spec, None, uploads)  # warm modules may be outdated by now
+    if spec.owner and _is_taken_over(spec):
+        uploads.kill()
+        return code
+    uploads.wait_for_upload()  # before the seal: it prints into the output
+    _write_seal(spec)
+    uploads.end()
+    _release(spec)
     return code
 
 
-def _run_one_session(spec: SessionSpec, warm: WarmWorker | None) -> int:
+def _is_taken_over(spec: SessionSpec) -> bool:
+    """Whether another machine has taken the package over, so that nothing may be written to it any more."""
+    from pathlib import Path
+
+    from roost.package.owner import owner_file
+
+    return owner_file.is_owned_by_other(Path(spec.owner), spec.session, spec.token)
+
+
+def _release(spec: SessionSpec) -> None:
+    """Removes the owner file at the end of the last process."""
+    if spec.owner:
+        from pathlib import Path
+
+        from roost.package.owner import owner_file
+
+        owner_file.release(Path(spec.owner), spec.session, spec.token)
+
+
+def _run_one_session(spec: SessionSpec, warm: WarmWorker | None, uploads: UploadProcess) -> int:
     """Runs one session, from the start of the supervisor to the end of all processes it has left; returns the
     exit code."""
     began = time.monotonic()
@@ -117,20 +150,19 @@ def _run_one_session(spec: SessionSpec, warm: WarmWorker | None) -> int:
         _run_supervisor(Supervisor(spec, group=group, guard_pid=guard_pid, warm=warm))
     if spec.ready_fd is not None:
         os.close(spec.ready_fd)
+    uploads.start()
     status = _wait_for(supervisor_pid)
-    code = (
-        status
-        if status >= 0
-        else _end_orphaned_session(spec, group, status, seconds=time.monotonic() - began)
-    )
-    if spec.seal:
-        _write_seal(spec)
-    return code
+    if status >= 0:
+        return status
+    seconds = time.monotonic() - began
+    return _end_orphaned_session(spec, group, status, seconds=seconds, spared=uploads.pids)
 
 
 def _write_seal(spec: SessionSpec) -> None:
     """Seals what the session wrote. Nothing waits for this but the next session of the package; it is written
     after the record of the session's end, which it covers."""
+    if not spec.seal:
+        return
     from pathlib import Path
 
     from roost.package.seals import session_seal
@@ -199,14 +231,16 @@ def _wait_for(supervisor_pid: int) -> int:
             return os.waitstatus_to_exitcode(status)
 
 
-def _end_orphaned_session(spec: SessionSpec, group: str | None, status: int, *, seconds: float) -> int:
+def _end_orphaned_session(
+    spec: SessionSpec, group: str | None, status: int, *, seconds: float, spared: Sequence[int]
+) -> int:
     """Ends a session whose supervisor was killed, and records that. The record is written as early as
     possible: the cause of that kill may end the guard too."""
     from roost.supervisor import rendezvous, session_restart
     from roost.supervisor.exit_status import killed_supervisor_outcome
     from roost.supervisor.session_record import SessionRecordFile
 
-    survivors = session_processes.kill_all(group)
+    survivors = session_processes.kill_all(group, spared=spared)
     session_processes.touch_leases(spec)
     rendezvous.remove_folder(spec.token)
     found = SessionRecordFile.load(spec.session_file)

@@ -39,6 +39,8 @@ class SessionSpec(NamedTuple):
     seal: str = ""
     """The file into which the guard writes the digests of what the session wrote
     (`roost.package.seals.session_seal`); empty: none."""
+    owner: str = ""
+    """The owner file of the package, which the supervisor renews (`roost.package.owner`); empty: none."""
     system: str = ""
     """The file for the metrics of cards, processes and host (`roost.package.results.system_metrics`); empty:
     none."""
@@ -70,6 +72,11 @@ class SessionSpec(NamedTuple):
     is_noticed: bool = False
     """Whether the guard sends the notice of the run's end (`roost.supervisor.notices`). For queued tasks the
     lab does."""
+    remote_wait_seconds: float | None = None
+    """How long the guard waits at the end for the last upload to the remote copy; None: there is none."""
+    remote_deadline: float | None = None
+    """When the machine ends, in unix seconds; the session itself has to end so much earlier that the last
+    upload has time."""
     restart: int = 0
     """How many times the guard may start the next session automatically after one has crashed or failed."""
     restarted: int = 0

@@ -19,6 +19,7 @@ torch_settings: determinism and threads, applied to torch
 card_memory: limit and measurement of card memory
 card_limit: the hook that limits it again when the GPU's libraries are loaded
 worker_signals: signals, turned into a stop request or a dump of stacks
+remote_upload: the process that uploads a package to its remote copy, concurrently with any session
 caller_watch: the end of a task whose caller is gone
 worker_output: output streams that survive a full disk
 final_report: the JSON line about the worker's end

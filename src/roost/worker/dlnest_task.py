@@ -16,6 +16,7 @@ from roost.package.checkpoints.pickled_values import Pickles
 from roost.package.checkpoints.retention import policy_from_settings
 from roost.package.live_progress import ProgressFile
 from roost.package.package import PackageFolder
+from roost.package.remote.upload_hold import UploadHold
 from roost.package.resume import environment
 from roost.package.sessions import Session
 from roost.package.setting_locations import setting_locations
@@ -100,6 +101,8 @@ def build_loop(
         ranks=ranks,
         pickles=Pickles.of(trust=session.request.trust),
     )
+    if settings.remote is not None and settings.remote.hold_checkpoints:
+        checkpoints.hold = UploadHold(package.path, settings.remote)
     load_classes(package, settings)  # before the state is read, which may have pickled objects of them
     manifest, states, lines = run_state.read(checkpoints, ranks, id=session.checkpoint)
     for line in lines:
@@ -142,7 +145,7 @@ def _hooks(
     found: list[Hook] = list(builtin_hooks.mirror_hooks(settings, package)) if ranks.is_main else []
     if session.request.reserved_mb is not None:
         found.append(CardLimit(session.request.reserved_mb, device, is_rank=ranks.are_several))
-    return [*found, *train_task.time_limits(session)]
+    return [*found, *train_task.time_limits(package, session)]
 
 
 def _has_finished(package: PackageFolder, manifest: Manifest) -> bool:

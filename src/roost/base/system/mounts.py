@@ -62,6 +62,12 @@ def is_remote(kind: str) -> bool:
     return kind in _REMOTE or (kind.startswith("fuse.") and kind not in _LOCAL_FUSE)
 
 
+def is_drive(kind: str) -> bool:
+    """Whether a program of this machine serves the file system (FUSE), such as a mounted drive of a cloud:
+    what is written, and even synced, may be in its cache only."""
+    return (kind == "fuse" or kind.startswith("fuse.")) and kind not in _LOCAL_FUSE
+
+
 def is_local_only(kind: str) -> bool:
     """Whether certainly no other machine sees a file system of this type, so that all its locks are held
     here."""

@@ -17,7 +17,9 @@ from roost.cli.options.evaluation_options import following_evaluation, take_foll
 from roost.cli.options.follow_options import follow_or_detach, terminal_options
 from roost.cli.options.program_options import ProgramCommand, program_options, take_program_options
 from roost.cli.options.rank_options import ranks_options, take_time_limit
+from roost.cli.options.remote_option import remote_option, remote_override, take_remote
 from roost.cli.options.session_options import take_session_options
+from roost.cli.options.steal_option import steal_option
 from roost.cli.other_tools import batch_script, option_values
 
 if TYPE_CHECKING:
@@ -26,8 +28,8 @@ if TYPE_CHECKING:
 
 _NOT_OF_PROGRAMS = {
     "config": "-c", "project": "--project", "tuning": "-f", "step": "--iter", "no_save": "-ns",
-    "use_description": "-sd", "initialize": "--initialize", "pdb": "--pdb", "explain": "--explain",
-    "print_config": "--print-config", "as_json": "--json",
+    "use_description": "-sd", "initialize": "--initialize", "pdb": "--pdb", "profile": "--profile",
+    "explain": "--explain", "print_config": "--print-config", "as_json": "--json",
 }  # fmt: skip
 
 
@@ -43,6 +45,11 @@ _NOT_OF_PROGRAMS = {
     metavar="STEP",
     help="With --name of an existing package: resume from the checkpoint of this step.",
 )
+@click.option(
+    "--profile",
+    is_flag=True,
+    help="Measure some steps, and print what holds the run back: profile.seconds=20.",
+)
 @click.option("-ns", "no_save", is_flag=True, help="Name the package NOSAVE: a trial that can be deleted.")
 @click.option("-sd", "use_description", is_flag=True, help="Name the package by its description.")
 @click.option(
@@ -50,10 +57,12 @@ _NOT_OF_PROGRAMS = {
     is_flag=True,
     help="Only build everything, save step 0 and show the model; roost continue trains it.",
 )
+@steal_option
 @program_options
 @following_evaluation
 @device_options("auto")
 @ranks_options
+@remote_option
 @terminal_options
 @click.option("--explain", metavar="KEY", help="Show where a setting comes from; nothing is run.")
 @click.option("--print-config", is_flag=True, help="Print all merged settings; nothing is run.")
@@ -76,7 +85,9 @@ def command(arguments: tuple[str, ...], **options: Any) -> int:
     roost run config.yaml -DDP                 # one process per GPU; --devices 2 or 0,2 for some
     roost run config.yaml -CPU --devices 2     # two processes on the CPU
     roost run config.yaml --time-limit 11h30m --restart 3
+    roost run config.yaml --remote s3://bucket/runs   # roost pull restores it on another machine
     roost run config.yaml --evaluate --variants variants.yaml   # tests the best weights at the end
+    roost run config.yaml --profile            # what holds it back; roost profile shows it again
     roost run config.yaml --explain optimizers.main.lr
     roost run root_config.json epochs=5 roost.precision=bf16    # a project of DLNest
     roost run -- python train.py --epochs 2    # any program, with its code, output and metrics
@@ -84,11 +95,19 @@ def command(arguments: tuple[str, ...], **options: Any) -> int:
     roost run --from git+https://github.com/ORG/REPO@v1.0 -- python main.py
     """
     absent = {**_NOT_OF_PROGRAMS, "evaluate": "--evaluate"}
-    program = take_program_options(options, arguments, command="run", absent=absent)
+    if options["steal"] and options["name"] is None:
+        raise UsageError(
+            "--steal takes an existing package over",
+            fix="add --name NAME, or use `roost continue PACKAGE --steal`",
+        )
+    remote = take_remote(options)
+    program = take_program_options(options, arguments, command="run", absent=absent, remote=remote)
     if program is not None:
         return _run_program(program, options)
     config, overrides = config_and_overrides(options.pop("config"), arguments)
-    overrides += take_time_limit(options)
+    overrides += take_time_limit(options) + remote_override(remote)
+    if options.pop("profile"):
+        overrides += ("roost.profile.seconds=20",)  # so DLNest's contract refuses it
     if options["step"] is not None and options["name"] is None:
         raise UsageError(
             "--iter resumes an existing package", fix="add --name NAME, or use `roost continue PACKAGE`"
@@ -118,7 +137,11 @@ def _run_program(program: TypedProgram, options: dict[str, Any]) -> int:
     limit = options.pop("time_limit")
     detach, session = take_session_options(options)
     request = RunProgramRequest(
-        program=program, device=session["device"], ranks=session["ranks"], time_limit=limit
+        program=program,
+        device=session["device"],
+        ranks=session["ranks"],
+        steal=options["steal"],
+        time_limit=limit,
     )
     return follow_or_detach(run_program(request), detach=detach)
 

@@ -23,6 +23,7 @@ from roost.cli.options.program_options import (
     take_program_options,
     typed_program,
 )
+from roost.cli.options.remote_option import remote_option, remote_override, take_remote
 from roost.cli.options.resource_options import take_task_options, task_options
 from roost.cli.options.trust_option import trust_option
 from roost.cli.other_tools import batch_script
@@ -82,6 +83,7 @@ class _SubmitCommand(ProgramCommand):
 @click.option("-sd", "use_description", is_flag=True, help="Name the package by its description.")
 @program_options
 @following_evaluation
+@remote_option
 @task_options
 @click.option("--check", is_flag=True, help="Run roost check first; of a sweep, for all values except seeds.")
 @click.option("--force", is_flag=True, help="With continue: even if config or code differ.")
@@ -131,11 +133,13 @@ def _submit(arguments: tuple[str, ...], options: dict[str, Any]) -> NewTasks | i
         what = "--evaluate follows a new training"
         raise UsageError(what, fix="leave it out; `roost submit evaluate PACKAGE` queues an evaluation")
     absent = {name: spelling for name, spelling in _FORM_OPTIONS.items() if name != "name"}
-    program = take_program_options(options, arguments, command="submit", absent=absent)
+    remote = take_remote(options)
+    program = take_program_options(options, arguments, command="submit", absent=absent, remote=remote)
     if program is not None:
         from roost.operations.programs.submit_program import submit_program
 
         return submit_program(program, requested)
+    overrides += remote_override(remote)
     if arguments[:1] == ("continue",):
         return _submit_continue((*arguments[1:], *overrides), options, requested)
     if arguments[:1] == ("fork",) and not Path("fork").exists():

@@ -7,6 +7,7 @@ rank_options: `--devices`, `-DDP` and other options about processes, and `--time
 evaluation_options: `--checkpoints`, `--variants` and others that say what is evaluated
 program_options: a program after `--`, and the options that apply to it
 trust_option: `--trust`
+steal_option: `--steal`
 follow_options: `--detach` and `--pdb`
 resource_options: `--gpus`, `--priority` and all other options of a task
 session_options: all of these, for the commands that start a session

@@ -23,6 +23,7 @@ _OPTIONS = {
     "in_place": "--in-place",
     "metrics": "--metric",
     "resume_with": "--resume-with",
+    "checkpoint_pattern": "--checkpoint",
     "stage": "--stage",
 }
 
@@ -53,6 +54,12 @@ def program_options(command: F) -> F:
                 "--resume-with",
                 metavar="ARGUMENTS",
                 help="With --: added from the second session on, such as '--resume {checkpoint}'.",
+            ),
+            click.option(
+                "--checkpoint",
+                "checkpoint_pattern",
+                metavar="GLOB",
+                help="With --: its checkpoints, such as 'last*.pt'; the newest one is {checkpoint}.",
             ),
             click.option(
                 "--stage",
@@ -90,6 +97,7 @@ def take_program_options(
     *,
     command: str,
     absent: dict[str, str],
+    remote: str | None = None,
 ) -> TypedProgram | None:
     """Removes the options of a program from those of a command; returns the program, or None if none was
     typed.
@@ -99,6 +107,7 @@ def take_program_options(
         arguments: The words before ``--``: for a program only ``save_root=DIR``.
         command: The name of the command.
         absent: Names and spellings of the options that do not apply to a program.
+        remote: The store of its remote copy, if there is to be one.
 
     Raises:
         UsageError: An option applies to programs only, or not to programs; or no program is given.
@@ -128,5 +137,6 @@ def take_program_options(
         root=(Path.cwd() / os.path.expanduser(roots[-1])) if roots else None,  # noqa: PTH111  - never raises
         name=options["name"],
         description=options["description"],
+        remote=remote,
         **given,
     )

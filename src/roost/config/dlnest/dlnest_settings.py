@@ -17,6 +17,7 @@ from roost.config.section_schema import Where
 from roost.config.sections.checkpoint import CheckpointSettings
 from roost.config.sections.field_types import Every, Natural, Positive, help_text
 from roost.config.sections.staging import Stage
+from roost.config.values import store_url
 
 SECTION = "roost"
 """The one key of a config whose value is roost's; all others are the user's."""
@@ -124,6 +125,7 @@ def parse_dlnest_settings(values: Mapping[str, Any], *, where: Where = lambda ke
             is unknown.
     """
     section = {} if values.get(SECTION) is None else values[SECTION]
+    store_url.refuse_credential_keys(section.get("remote"), setting=f"{SECTION}.remote", where=where)
     own = section_schema.read_section(RoostSection, section, key=SECTION, where=where)
     check_execution(own, where, section=SECTION)
     check_saves(own.checkpoint.every, f"{SECTION}.checkpoint.every", where)

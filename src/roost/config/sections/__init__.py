@@ -6,8 +6,10 @@ staging: ``data.stage``
 optimizers: ``optimizers``
 checkpoint: ``checkpoint``
 limits: ``limits``
+requirements: ``require``
 init_from: ``init_from``
 monitoring: ``early_stopping``, ``averages``, ``statistics`` and ``profile``
 mirrors: ``mirrors``
+remote: ``remote``
 yaml_project: ``runner``, ``dataset``, ``hooks`` and ``options`` as sections
 """

@@ -26,13 +26,16 @@ def program_session(
         layout: The part of the request about devices; empty for a task, whose cards the lab chooses.
         description: A few words of the user.
     """
-    return SessionRequest(
+    found = SessionRequest(
         kind=TaskKind.COMMAND,
         command=program.command,
         project=program.project,
         **layout,
         description=description,
     )
+    if program.remote:
+        found.remote = program.remote
+    return found
 
 
 def program_plan(

@@ -33,6 +33,7 @@ SAFE_SETTINGS = (
     "statistics",
     "profile",
     "mirrors",
+    "remote",
     "options",
     "checkpoint",
     "data.num_workers",

@@ -90,7 +90,7 @@ class ArchiveSource:
     def _opened_by_fsspec(self) -> Iterator[tuple[int | None, IO[bytes]]]:
         scheme = urlsplit(self.location).scheme.lower()
         try:
-            import fsspec  # type: ignore[import-untyped]
+            import fsspec
         except ImportError:
             raise self._missing_library(scheme, "fsspec") from None
         try:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import functools
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -22,6 +22,7 @@ from roost.package.checkpoints.checkpoint_store import CheckpointStore
 from roost.package.checkpoints.part_files import PartFile
 from roost.package.checkpoints.pickled_values import Pickles
 from roost.package.checkpoints.retention import RetentionPolicy
+from roost.package.owner import owner_file
 from roost.package.package import PackageFolder
 from roost.train.checkpointing import checkpoint_writer
 from roost.train.checkpointing.checkpoint_writer import PendingSave, WritePace
@@ -88,6 +89,8 @@ class Checkpoints:
         self.policy = policy or RetentionPolicy()
         self.adapt: Callable[[Manifest, Mapping[str, Any]], None] | None = None
         """Called with the manifest and the states of a checkpoint before they are loaded; may change them."""
+        self.hold: Callable[[Sequence[Manifest], Collection[int]], set[int]] | None = None
+        """Called with all checkpoints and the ids that a track keeps; returns further ids that stay."""
         self.asynchronous = asynchronous
         self._session, self._ranks, self._pickles = session, ranks, pickles
         self._staging = Staging()
@@ -223,6 +226,8 @@ class Checkpoints:
         return checkpoint.checkpoint_folder(folder, manifest.id)
 
     def _with_lineage(self, manifest: Manifest, id: int) -> Manifest:
+        if self._package is not None:
+            owner_file.require_not_taken_over(self._package.path, self._session)
         parent = self._parent
         return msgspec.structs.replace(
             manifest,
@@ -240,8 +245,9 @@ class Checkpoints:
         """Removes the checkpoints that no track keeps; called only after the new one is committed."""
         found = checkpoint.read_manifests(self.store.folder)
         kept = retention.retained_ids(found, self.policy)
+        stays = kept if self.hold is None else kept | self.hold(found, kept)
         for manifest in found:
-            if manifest.id not in kept:
+            if manifest.id not in stays:
                 durable.remove_folder(checkpoint.checkpoint_folder(self.store.folder, manifest.id))
         if self._package is not None:
             left = [manifest for manifest in found if manifest.id in kept]

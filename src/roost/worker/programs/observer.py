@@ -89,10 +89,8 @@ class Observer:
             program_environment.record(self._package.path, self._program.command)
         self.read_all(is_end=True)
         program_environment.record(self._package.path, self._program.command)
-        for name in self._lines.too_slow:
-            print(f"--metric {name} took more than a second for one line, and was used no more", flush=True)
-        for name in sorted(self._lines.unmatched):
-            print(f"--metric {name} matched no line of the output", flush=True)
+        for problem in self._lines.problems():
+            print(problem, flush=True)
         self._rows.close()
         self._calls.unlink(missing_ok=True)
         if shared := sorted(filter(self._is_written, self._package.manifest.get("links", ()))):

@@ -1,0 +1,209 @@
+"""A store that fsspec can reach: S3, Google Cloud Storage, Azure, SFTP, Hugging Face.
+
+fsspec and the library of the scheme are imported when a store is opened. Credentials come from where these
+libraries look for them, never from roost.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from roost.config.values.store_url import LIBRARIES, StoreLibrary, StoreUrl
+from roost.package.remote.store import ObjectMissing, StoreError, clean_reason, missing_library, short_name
+
+T = TypeVar("T")
+_CONNECT_SECONDS = 20
+_READ_SECONDS = 60
+_PARALLEL = 8
+_RETRIES = 2
+
+
+class FsspecStore:
+    """A store by fsspec.
+
+    Args:
+        url: The place.
+
+    Raises:
+        NotFound: fsspec or the library of the scheme is not installed.
+        StoreError: The connection cannot be made.
+    """
+
+    def __init__(self, url: StoreUrl) -> None:
+        self.url = url
+        library = LIBRARIES.get(url.scheme, StoreLibrary("", "remote"))
+        fsspec = _imported("fsspec", url, StoreLibrary("fsspec", library.extra))
+        if library.module:
+            _imported(library.module, url, library)
+        self._fsspec, self._lock = fsspec, threading.Lock()
+        self._made: set[str] = set()
+        fs, self._root = self._connect(is_first=True)
+        self._connected: tuple[Any, str] | None = (fs, self._root)
+        self.num_parallel = _PARALLEL if getattr(fs, "async_impl", False) else 1
+
+    def _connect(self, *, is_first: bool) -> tuple[Any, str]:
+        """Returns the file system and the path in it. Stores of one service share a first connection."""
+        options = _options(self.url.scheme)
+        try:
+            fs, root = self._fsspec.core.url_to_fs(
+                self.url.text, skip_instance_cache=not is_first, use_listings_cache=False, **options
+            )
+        except (ImportError, ValueError) as error:
+            raise StoreError(
+                f"{self.url.text}: {clean_reason(error)}", fix="write one of: " + ", ".join(LIBRARIES)
+            ) from error
+        except Exception as error:
+            raise self._error("cannot be reached", error) from error
+        if self.url.scheme in ("sftp", "ssh"):
+            fs.ftp.get_channel().settimeout(_READ_SECONDS)
+        if hasattr(fs, "retries"):  # of s3fs; the caller tries again, too, and says so
+            fs.retries = _RETRIES
+        return fs, str(root)
+
+    @property
+    def _fs(self) -> Any:
+        """The file system, connected again after a failure: the connection may be dead, and credentials may
+        have been renewed."""
+        with self._lock:
+            if self._connected is None:
+                self._connected = self._connect(is_first=False)
+            return self._connected[0]
+
+    def put(self, name: str, data: bytes | memoryview) -> None:
+        """See `Store.put`."""
+        path = self._path(name)
+
+        def write() -> None:
+            folder = path.rpartition("/")[0]
+            if self.num_parallel == 1 and folder not in self._made:  # a store of folders
+                self._fs.makedirs(folder, exist_ok=True)
+                self._made.add(folder)
+            self._fs.pipe_file(path, bytes(data))
+
+        self._call(f"cannot write {short_name(name)}", write)
+
+    def get(self, name: str) -> bytes:
+        """See `Store.get`."""
+        return bytes(
+            self._call(f"cannot read {short_name(name)}", lambda: self._fs.cat_file(self._path(name)), name)
+        )
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        """See `Store.sizes`."""
+        found = self._entries(folder)
+        return {_last(one["name"]): int(one["size"] or 0) for one in found if one["type"] == "file"}
+
+    def folders(self) -> list[str]:
+        """See `Store.folders`."""
+        found = self._entries("")
+        return sorted(_last(one["name"]) for one in found if one["type"] == "directory")
+
+    def _entries(self, folder: str) -> list[dict[str, Any]]:
+        path = self._path(folder) if folder else self._root
+
+        def entries() -> list[dict[str, Any]]:
+            self._fs.invalidate_cache()
+            try:
+                found: list[dict[str, Any]] = self._fs.ls(path, detail=True)
+            except FileNotFoundError:
+                return []
+            return [one for one in found if one["name"].strip("/") != path.strip("/")]
+
+        return self._call(f"cannot list {folder}".rstrip(), entries)
+
+    def delete(self, name: str) -> None:
+        """See `Store.delete`."""
+
+        def remove() -> None:
+            try:
+                self._fs.rm_file(self._path(name))
+            except FileNotFoundError:
+                return
+
+        self._call(f"cannot delete {short_name(name)}", remove)
+
+    def _path(self, name: str) -> str:
+        return f"{self._root.rstrip('/')}/{name}"
+
+    def _call(self, what: str, call: Callable[[], T], name: str | None = None) -> T:
+        """Calls the library, whose errors may be of any class."""
+        before = self._connected
+        try:
+            return call()
+        except StoreError:
+            raise
+        except FileNotFoundError as error:
+            if name is not None:
+                raise ObjectMissing(f"{self.url.text} has no {name}") from error
+            raise self._error(what, error) from error
+        except Exception as error:
+            with self._lock:
+                if self._connected is before:  # else another thread has connected again already
+                    self._connected = None
+            raise self._error(what, error) from error
+
+    def _error(self, what: str, error: Exception) -> StoreError:
+        return StoreError(f"{self.url.text} {what}: {clean_reason(error)}", fix=_fix(error))
+
+
+def _imported(module: str, url: StoreUrl, library: StoreLibrary) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise missing_library(url.scheme, library.module, library.extra) from error
+
+
+def _options(scheme: str) -> dict[str, Any]:
+    """The options of a file system: no wait without an end, and no host of which the key is unknown."""
+    if scheme in ("s3", "s3a"):
+        retries = {"max_attempts": 2, "mode": "standard"}
+        timeouts = {"connect_timeout": _CONNECT_SECONDS, "read_timeout": _READ_SECONDS}
+        return {"config_kwargs": {**timeouts, "retries": retries}}
+    if scheme in ("sftp", "ssh"):
+        times = dict.fromkeys(("timeout", "banner_timeout", "auth_timeout"), _CONNECT_SECONDS)
+        return {"host_key_policy": _known_hosts(), **times}
+    return {}
+
+
+def _known_hosts() -> Any:
+    import paramiko
+
+    class KnownHosts(paramiko.MissingHostKeyPolicy):  # type: ignore[misc, unused-ignore]
+        """Accepts the hosts of the user's own list, as ssh does."""
+
+        def missing_host_key(self, client: Any, hostname: str, key: Any) -> None:
+            known = paramiko.HostKeys()
+            path = os.path.expanduser("~/.ssh/known_hosts")  # noqa: PTH111  - for paramiko
+            if os.path.isfile(path):  # noqa: PTH113
+                known.load(path)
+            if not known.check(hostname, key):
+                raise paramiko.SSHException(
+                    f"the host key of {hostname} is not in ~/.ssh/known_hosts: log in once with ssh"
+                )
+
+    return KnownHosts()
+
+
+_FIXES = (
+    ("expired", "log in again, or renew the credentials of this machine"),
+    ("skew", "set the clock of this machine (its time differs from that of the store)"),
+    ("difference between the request time", "set the clock of this machine (it differs from the store's)"),
+    ("credentials", "give credentials by environment variables, the service's files, or a profile"),
+    ("forbidden", "check that these credentials may read, write and delete there"),
+    ("denied", "check that these credentials may read, write and delete there"),
+    ("no space", "make room in the store, or set a smaller remote.keep"),
+    ("insufficient storage", "make room in the store, or set a smaller remote.keep"),
+)
+
+
+def _fix(error: Exception) -> str | None:
+    text = f"{type(error).__name__} {error}".lower()
+    return next((fix for sign, fix in _FIXES if sign in text), None)
+
+
+def _last(path: str) -> str:
+    return path.rstrip("/").rpartition("/")[2]

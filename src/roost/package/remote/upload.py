@@ -1,0 +1,378 @@
+"""Uploads a package to its remote copy: one call of `Uploader.upload` brings the copy up to date.
+
+::
+
+    read the files      committed checkpoints first, then all others (`local_files`)
+    plan                the objects that the store lacks (`upload_plan`)
+    put the objects     each is read again and hashed
+    put the index       from here on the copy has the new state
+    flush               a mounted drive really uploads
+    delete              objects to which no index refers any more
+"""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, Self
+
+import msgspec
+
+from roost.base.errors import Refused
+from roost.base.system import mounts
+from roost.config.sections.checkpoint import BestSettings
+from roost.config.sections.remote import RemoteSettings
+from roost.package.checkpoints.checkpoint import Manifest
+from roost.package.checkpoints.retention import BestRule
+from roost.package.package import PackageFolder
+from roost.package.remote import copy_index, local_files, ownership, upload_plan
+from roost.package.remote.copy_index import CopyIndex
+from roost.package.remote.local_files import ChangedFile, FileReader, LocalFiles, Piece
+from roost.package.remote.remote_copy import RemoteCopy
+from roost.package.remote.store import ObjectMissing, StoreError, clean_reason
+from roost.package.remote.transfer_rate import TransferRate
+from roost.package.remote.upload_plan import KeepCount, UploadPlan
+
+_LARGE_BYTES = 4 * 2**20
+"""Larger objects are put one after another: each is in memory."""
+_TRIES = 20
+"""How often the files are read again because some have changed."""
+_FLUSH_SECONDS = 3600.0
+
+
+class UploadOptions(NamedTuple):
+    """How to upload; the fields are those of the section ``remote``."""
+
+    keep: KeepCount = 2
+    verify_bytes: bool = True
+    max_mb_per_second: float | None = None
+    flush: str | None = None
+
+    @classmethod
+    def from_settings(cls, settings: RemoteSettings) -> Self:
+        """Returns the options that the section ``remote`` has."""
+        return cls(
+            keep=settings.keep,
+            verify_bytes=settings.verify == "bytes",
+            max_mb_per_second=settings.max_mb_per_second,
+            flush=settings.flush,
+        )
+
+
+class UploadProgress(NamedTuple):
+    """How far an upload is."""
+
+    done_bytes: int
+    total_bytes: int
+
+
+@dataclass(frozen=True)
+class UploadResult:
+    """The copy after an upload."""
+
+    index: CopyIndex
+    is_proven: bool
+    """Whether the bytes certainly are in the store; not on a mounted drive without a flush."""
+    put_bytes: int
+    seconds: float
+    left_out: list[str]
+    """Files that are not in the copy, or only as they were before: a program writes them, or they cannot be
+    read."""
+
+
+class CopyTaken(Refused):
+    """Another machine has taken the remote copy: this one must not write to it any more."""
+
+
+class UploadStopped(Exception):
+    """An upload was asked to stop before its end."""
+
+
+class Uploader:
+    """Brings the remote copy of one package up to date, again and again.
+
+    Args:
+        package: The package.
+        copy: Its remote copy.
+        options: How.
+        steal: As for `ownership.require_writable`.
+        stop: When set, an upload ends as soon as it can.
+    """
+
+    def __init__(
+        self,
+        package: PackageFolder,
+        copy: RemoteCopy,
+        options: UploadOptions,
+        *,
+        steal: bool = False,
+        stop: threading.Event | None = None,
+    ) -> None:
+        self._package, self._copy, self._options, self._steal = package, copy, options, steal
+        self._stop = stop or threading.Event()
+        self._rate = TransferRate(options.max_mb_per_second, self._stop)
+        self._reader = FileReader(package.path, piece_bytes=self._rate.piece_bytes(local_files.PIECE_BYTES))
+        self._before: CopyIndex | None = None
+        self._earlier: list[CopyIndex] = []
+        self._present: dict[str, int] | None = None
+        """The objects that the store certainly has; None: not known yet."""
+        self._unsure: dict[str, int] = {}
+        """Objects that the store lists, and to which no index refers: an upload was cut."""
+        self._number = 0
+        self._is_proven: bool | None = None
+        """Whether the newest index certainly is in the store; None: it is not known yet."""
+        self.pending_bytes = 0
+        """What the present upload has still to send."""
+
+    @property
+    def newest(self) -> CopyIndex | None:
+        """The newest index, as far as it is known."""
+        return self._before
+
+    def connect(self) -> None:
+        """Reads what the copy has, at the first call.
+
+        Raises:
+            StoreError, BrokenIndex: The store does not answer, or its indexes are damaged.
+            Refused: See `ownership.require_writable`.
+        """
+        if self._present is not None:
+            return
+        numbers, kept = self._copy.index_numbers(), self._copy.kept_indexes()
+        newest = kept[0] if kept else None
+        ownership.require_writable(
+            self._package.path, newest, url=self._copy.store.url.text, steal=self._steal
+        )
+        self._before, self._earlier, self._number = newest, kept, max(numbers, default=0)
+        listed = self._copy.objects()
+        needed = {name: size for index in kept for name, size in index.objects().items()}
+        self._present = {name: size for name, size in needed.items() if listed.get(name) == size}
+        self._unsure = {name: size for name, size in listed.items() if name not in self._present}
+
+    def upload(
+        self, *, is_live: bool, note: Callable[[UploadProgress], None] = lambda progress: None
+    ) -> UploadResult:
+        """Brings the copy up to date.
+
+        Args:
+            is_live: Whether a session of the package may be running.
+            note: Called with the progress.
+
+        Raises:
+            StoreError, BrokenIndex: The store failed. What was put so far needs not be put again.
+            CopyTaken, Refused: This package must not write to the copy (any more).
+            NotFound: The package does not exist any more.
+            UploadStopped: ``stop`` was set.
+        """
+        began = time.monotonic()
+        self.connect()
+        assert self._present is not None
+        self._require_still_own()
+        unstable: set[str] = set()
+        for _ in range(_TRIES):
+            with ExitStack() as opened:
+                local = self._read(unstable, opened, is_live=is_live)
+                plan = self._plan(local)
+                try:
+                    self._put(plan.puts, note)
+                except ChangedFile as error:
+                    unstable.add(error.path)
+                    continue
+            break
+        else:
+            changed = ", ".join(sorted(unstable)[:3])
+            raise StoreError(f"files of the package change faster than they can be read: {changed}, …")
+        index = self._index(local, plan, is_live=is_live)
+        if self._is_news(index):
+            self._put_index(index)
+            self._is_proven = None
+        else:
+            index = self._before or index
+        if self._is_proven is None:
+            self._is_proven = self._flush()
+        self._delete_unneeded()
+        seconds = time.monotonic() - began
+        return UploadResult(index, self._is_proven, plan.num_bytes, seconds, local.left_out)
+
+    def _read(self, unstable: set[str], opened: ExitStack, *, is_live: bool) -> LocalFiles:
+        copied = list(self._before.checkpoints) if self._before is not None else []
+        kept = self._kept(self._reader.manifests(), copied)
+        local = self._reader.read(
+            kept,
+            copied=self._before.files if self._before is not None else {},
+            opened=opened,
+            is_live=is_live,
+        )
+        for name in unstable:
+            if local.files.pop(name, None) is not None:
+                local.left_out.append(name)
+        return local
+
+    def _plan(self, local: LocalFiles) -> UploadPlan:
+        copied = list(self._before.checkpoints) if self._before is not None else []
+        kept = self._kept(local.checkpoints, copied)
+        return upload_plan.plan(local, self._before, present=self._present or (), kept=kept)
+
+    def _kept(self, local: Sequence[Manifest], copied: Sequence[Manifest]) -> set[int]:
+        best = best_rules(self._package)
+        return upload_plan.kept_checkpoints(local, copied, keep=self._options.keep, best=best)
+
+    def _require_still_own(self) -> None:
+        """Refuses if another process has written an index since the last upload."""
+        numbers = self._copy.index_numbers()
+        if numbers and numbers[0] > self._number:
+            owner = next((index.owner for index in self._copy.kept_indexes()), None)
+            by = f" by {owner.host} (user {owner.user})" if owner is not None else ""
+            raise CopyTaken(
+                f"the remote copy was taken over{by}: nothing more is uploaded from here",
+                where=self._copy.store.url.text,
+                fix="continue the run there, or take the copy back with `roost push --steal`",
+            )
+
+    # ---- objects ------------------------------------------------------------------------------------------
+
+    def _put(self, puts: Sequence[Piece], note: Callable[[UploadProgress], None]) -> None:
+        total = self.pending_bytes = sum(piece.size for piece in puts)
+        lock = threading.Lock()
+        note(UploadProgress(0, total))
+
+        def put(piece: Piece) -> None:
+            self._check_stop()
+            self._put_one(piece)
+            with lock:
+                self.pending_bytes -= piece.size
+                note(UploadProgress(total - self.pending_bytes, total))
+
+        small = [piece for piece in puts if piece.size <= _LARGE_BYTES]
+        with ThreadPoolExecutor(max(1, self._copy.store.num_parallel)) as pool:
+            futures = [pool.submit(put, piece) for piece in small]
+            try:
+                for future in futures:
+                    future.result()
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
+        for piece in puts:
+            if piece.size > _LARGE_BYTES:
+                put(piece)
+
+    def _put_one(self, piece: Piece) -> None:
+        """Makes sure that the store has a piece, with the right bytes."""
+        assert self._present is not None
+        data = self._reader.piece_bytes(piece)
+        if self._unsure.pop(piece.sha256, None) == piece.size and self._is_there(piece):
+            self._present[piece.sha256] = piece.size
+            return
+        self._rate.wait_for(piece.size)
+        self._copy.put_object(piece.sha256, data)
+        del data
+        if self._options.verify_bytes:
+            self._copy.get_object(piece.sha256, piece.size)
+        self._present[piece.sha256] = piece.size
+
+    def _is_there(self, piece: Piece) -> bool:
+        """Whether the store has all bytes of a piece that it lists, from an upload that was cut."""
+        try:
+            self._copy.get_object(piece.sha256, piece.size)
+        except (ObjectMissing, StoreError):
+            return False
+        return True
+
+    def _check_stop(self) -> None:
+        if self._stop.is_set():
+            raise UploadStopped
+
+    # ---- the index ----------------------------------------------------------------------------------------
+
+    def _index(self, local: LocalFiles, plan: UploadPlan, *, is_live: bool) -> CopyIndex:
+        return CopyIndex(
+            number=self._number + 1,
+            run=copy_index.run_id((self._package.path / "request.json").read_bytes()),
+            name=self._package.path.name,
+            kind=str(self._package.request.get("kind", "train")),
+            owner=ownership.own_owner(self._package.path),
+            ended=not is_live,
+            taken=local.taken,
+            step=plan.step,
+            files=plan.files,
+            links=local.links,
+            folders=local.folders,
+            checkpoints=plan.checkpoints,
+        )
+
+    def _is_news(self, index: CopyIndex) -> bool:
+        """Whether an index says more than the one before."""
+        before = self._before
+        if before is None or not ownership.is_own(before.owner):
+            return True
+        same = msgspec.structs.replace(index, number=before.number, owner=before.owner, taken=before.taken)
+        return same != before
+
+    def _put_index(self, index: CopyIndex) -> None:
+        if not self._options.verify_bytes:
+            self._check_sizes(index)
+        self._check_stop()
+        self._require_still_own()
+        self._copy.put_index(index)
+        self._earlier = [index, *self._earlier][:2]
+        self._before, self._number = index, index.number
+
+    def _check_sizes(self, index: CopyIndex) -> None:
+        """Compares the sizes of all objects with what the store lists (``verify: size``)."""
+        listed = self._copy.objects()
+        for name, size in index.objects().items():
+            if listed.get(name) != size:
+                (self._present or {}).pop(name, None)
+                raise StoreError(
+                    f"{self._copy.store.url.text}: the object {name[:12]}… has "
+                    f"{listed.get(name, 'no')} bytes instead of {size}"
+                )
+
+    def _flush(self) -> bool:
+        """Makes a mounted drive upload; returns whether the bytes certainly are in the store.
+
+        Raises:
+            StoreError: The command failed.
+        """
+        url = self._copy.store.url
+        if self._options.flush is None:
+            return url.scheme != "file" or not mounts.is_drive(mounts.file_system_type(Path(url.rest)))
+        try:
+            subprocess.run(
+                shlex.split(self._options.flush),
+                check=True,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                timeout=_FLUSH_SECONDS,
+            )
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            raise StoreError(f"remote.flush failed: {clean_reason(error)}") from error
+        return True
+
+    def _delete_unneeded(self) -> None:
+        assert self._present is not None
+        listed = {**self._unsure, **self._present}
+        unneeded = upload_plan.unneeded_objects(listed, self._earlier)
+        self._copy.delete_objects(unneeded, check=self._check_stop)
+        for name in unneeded:
+            self._present.pop(name, None)
+            self._unsure.pop(name, None)
+
+
+def best_rules(package: PackageFolder) -> list[BestRule]:
+    """Returns the tracks of best checkpoints of a run; none if its settings have none."""
+    section = package.settings.get("checkpoint")
+    found = section.get("best") if isinstance(section, dict) else None
+    try:
+        best = msgspec.convert(found or [], list[BestSettings])
+    except msgspec.ValidationError:
+        return []
+    return [BestRule(monitor=one.monitor, mode=one.mode, top_k=one.top_k) for one in best]

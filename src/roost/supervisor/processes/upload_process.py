@@ -1,0 +1,127 @@
+"""The process that uploads a package to its remote copy while the session runs, started by the guard
+(`roost.worker.remote_upload`).
+
+::
+
+    guard                                   upload process
+    starts it after the supervisor          uploads every some seconds; prints into the output
+    the last worker has ended: "ended T"    uploads the rest, prints how far the run is durable, answers
+    waits, at most until T
+    writes the seal: "sealed"               uploads the seal, ends
+
+It is no part of the session: neither the supervisor nor a limit ends it. If the guard is killed, it
+sees by the lock of the package when the session has ended.
+"""
+
+# Standard library only
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import time
+
+from roost.supervisor import signals
+from roost.supervisor.output.output_file import open_output
+from roost.supervisor.session_spec import SessionSpec
+
+_MODULE = ("-P", "-m", "roost.worker.remote_upload")
+_TICK_SECONDS = 0.05
+_MIN_WAIT_SECONDS = 1.0
+"""At a deadline that has come the process is still given this to say how far the copy is."""
+_SEAL_SECONDS = 20.0
+"""How long the seal, a few kilobytes, may take after that."""
+
+
+class UploadProcess:
+    """The upload process of a session and of those that restart it.
+
+    Args:
+        spec: The first session.
+    """
+
+    def __init__(self, spec: SessionSpec) -> None:
+        self._spec = spec
+        self._pid: int | None = None
+        self._request_fd = self._answer_fd = -1
+        self._is_stopped = False
+
+    @property
+    def pids(self) -> list[int]:
+        """The process, if it lives: what kills the rest of a session spares it."""
+        return [] if self._pid is None else [self._pid]
+
+    def start(self) -> None:
+        """Starts the process, unless the session has no remote copy or it was started before."""
+        if self._spec.remote_wait_seconds is None or self._request_fd >= 0:
+            return
+        request_fd, self._request_fd = os.pipe()
+        self._answer_fd, answer_fd = os.pipe()
+        try:
+            output_fd = open_output(self._spec.output)
+            files = [
+                (os.POSIX_SPAWN_DUP2, fd, to) for fd, to in ((request_fd, 0), (answer_fd, 1), (output_fd, 2))
+            ]
+            arguments = [self._spec.package, str(self._spec.session)]
+            self._pid = os.posix_spawn(
+                sys.executable,
+                [sys.executable, *_MODULE, *arguments],
+                self._spec.env,
+                file_actions=files,
+                setsigmask=(),
+                setsigdef=(*signals.IGNORED_SIGNALS, *signals.CONTROL_SIGNALS, signal.SIGPIPE),
+            )
+            os.close(output_fd)
+        except OSError:  # no process or descriptor left: `remote.json` remains as it was
+            self._pid = None
+        os.close(request_fd)
+        os.close(answer_fd)
+        os.set_blocking(self._answer_fd, False)
+
+    def wait_for_upload(self) -> None:
+        """Waits until all is uploaded that the workers have left, but not longer than ``remote.wait`` and the
+        deadline. To be called with the control signals blocked: one of them ends the wait."""
+        if self._pid is None:
+            return
+        wait = self._spec.remote_wait_seconds or 0.0
+        if self._spec.remote_deadline is not None:
+            wait = min(wait, self._spec.remote_deadline - time.time())
+        wait = max(_MIN_WAIT_SECONDS, wait)
+        self._send(f"ended {time.time() + wait:.3f}\n")
+        self._wait(wait + _MIN_WAIT_SECONDS)
+
+    def end(self) -> None:
+        """Has the seal uploaded, and ends the process."""
+        if self._pid is None:
+            return
+        self._send("sealed\n")
+        self._wait(_SEAL_SECONDS)
+        self.kill()
+
+    def kill(self) -> None:
+        """Ends the process at once: nothing more is uploaded."""
+        if self._pid is not None:
+            os.kill(self._pid, signal.SIGKILL)
+            os.waitpid(self._pid, 0)
+            self._pid = None
+
+    def _send(self, line: str) -> None:
+        with contextlib.suppress(OSError):  # it was killed
+            os.write(self._request_fd, line.encode())
+
+    def _wait(self, seconds: float) -> None:
+        """Waits for an answer or for the end of the process."""
+        until = time.monotonic() + seconds
+        while self._pid is not None and time.monotonic() < until:
+            if os.waitpid(self._pid, os.WNOHANG)[0] == self._pid:
+                self._pid = None
+                return
+            with contextlib.suppress(BlockingIOError):
+                if os.read(self._answer_fd, 1):
+                    return
+            found = signal.sigtimedwait((signal.SIGCHLD, *signals.CONTROL_SIGNALS), _TICK_SECONDS)
+            if found is not None and found.si_signo != signal.SIGCHLD and not self._is_stopped:
+                self._is_stopped = True  # it says how far the copy is, and answers
+                os.kill(self._pid, signal.SIGTERM)

@@ -1,0 +1,334 @@
+"""A remote copy in a folder: what goes up, what is found after a cut, and what comes back bit for bit."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from roost.base.errors import NotFound, Refused
+from roost.config.values.store_url import parse_url
+from roost.package.package import PackageFolder
+from roost.package.remote import copy_index, local_files, ownership, restore
+from roost.package.remote.copy_index import BrokenIndex, CopyIndex
+from roost.package.remote.ownership import OwnedElsewhere
+from roost.package.remote.remote_copy import copies_below
+from roost.package.remote.store import StoreError
+from roost.package.remote.upload import CopyTaken, UploadOptions
+from tests.messages import Messages
+from tests.package.remote.packages import contents, copy_of, make, save, uploader
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> PackageFolder:
+    made = make(tmp_path / "runs")
+    save(made, 0)
+    save(made, 1)
+    return made
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+def index_of(store: Path, name: str = "A") -> CopyIndex:
+    return copy_of(store, name).require_index()
+
+
+def object_names(store: Path, name: str = "A") -> set[str]:
+    return {path.name for path in (store / name / "objects").iterdir()}
+
+
+def test_a_package_comes_back_bit_for_bit_under_its_name(
+    package: PackageFolder, store: Path, tmp_path: Path
+) -> None:
+    (package.path / "run.sh").write_text("#!/bin/sh\n")
+    (package.path / "run.sh").chmod(0o755)
+    (package.path / "data").symlink_to("/somewhere/data")
+    (package.path / "empty" / "inner").mkdir(parents=True)
+    os.utime(package.path / "run.sh", (1000.0, 1000.25))
+    result = uploader(package, store).upload(is_live=False)
+    assert result.index.step == 10
+    assert result.is_proven
+    back = restore.restore(copy_of(store), tmp_path / "elsewhere")
+    assert back.path == tmp_path / "elsewhere" / "A"
+    assert contents(back.path) == contents(package.path)
+    assert (back.path / "run.sh").stat().st_mode & 0o777 == 0o755
+    assert (back.path / "run.sh").stat().st_mtime == 1000.25
+    again = restore.restore(copy_of(store), tmp_path / "elsewhere")
+    assert again.was_there
+    assert again.got_bytes == 0
+
+
+def test_only_what_is_new_is_put(package: PackageFolder, store: Path) -> None:
+    uploading = uploader(package, store)
+    uploading.upload(is_live=True)
+    assert uploading.upload(is_live=True).put_bytes == 0
+    assert index_of(store).number == 1  # nothing new: no new index
+    save(package, 2)
+    put = uploading.upload(is_live=True)
+    folder = package.checkpoints / "state_2.ckpt"
+    records = (package.path / "records" / "1.jsonl").stat().st_size
+    assert put.put_bytes <= sum(path.stat().st_size for path in folder.iterdir()) + records
+    assert index_of(store).step == 20
+    assert uploader(package, store).upload(is_live=True).put_bytes == 0  # another process, later
+
+
+def test_the_copy_keeps_the_newest_checkpoints_and_the_best(tmp_path: Path, store: Path) -> None:
+    best = {"monitor": "valid/loss", "mode": "min"}
+    package = make(tmp_path / "runs", checkpoint={"best": [best]})
+    uploading = uploader(package, store)
+    for id, loss in enumerate([0.9, 0.1, 0.5, 0.6, 0.7]):
+        save(package, id, metrics={"valid/loss": loss})
+        uploading.upload(is_live=True)
+    assert [one.id for one in index_of(store).checkpoints] == [1, 3, 4]
+    needed = {name for index in copy_of(store).kept_indexes() for name in index.objects()}
+    assert object_names(store) == needed  # all others are removed
+
+
+def test_a_checkpoint_that_the_run_has_removed_stays_until_a_newer_one_is_up(
+    package: PackageFolder, store: Path
+) -> None:
+    import shutil
+
+    uploading = uploader(package, store, UploadOptions(keep=1))
+    uploading.upload(is_live=True)
+    shutil.rmtree(package.checkpoints / "state_1.ckpt")
+    shutil.rmtree(package.checkpoints / "state_0.ckpt")
+    assert uploading.upload(is_live=True).index.step == 10
+    save(package, 2)
+    assert [one.id for one in uploading.upload(is_live=True).index.checkpoints] == [2]
+
+
+def test_keep_all_removes_none(package: PackageFolder, store: Path) -> None:
+    import shutil
+
+    uploading = uploader(package, store, UploadOptions(keep="all"))
+    uploading.upload(is_live=True)
+    shutil.rmtree(package.checkpoints / "state_0.ckpt")
+    for id in (2, 3):
+        save(package, id)
+    assert [one.id for one in uploading.upload(is_live=True).index.checkpoints] == [0, 1, 2, 3]
+
+
+def test_a_growing_file_is_copied_to_its_last_whole_line(package: PackageFolder, store: Path) -> None:
+    records = package.path / "records" / "1.jsonl"
+    whole = records.read_bytes()
+    with records.open("ab") as file:
+        file.write(b'{"step":11,"tra')
+    uploading = uploader(package, store)
+    found = uploading.upload(is_live=True).index.files["records/1.jsonl"]
+    assert found.size == len(whole)
+    ended = uploading.upload(is_live=False).index.files["records/1.jsonl"]
+    assert ended.size == records.stat().st_size  # of a session that has ended, with its torn end
+
+
+def test_of_a_long_output_only_the_last_piece_is_put_again(
+    package: PackageFolder, store: Path, tmp_path: Path
+) -> None:
+    line = b"x" * 99 + b"\n"
+    with package.output.open("ab") as file:
+        file.write(line * 30_000)
+    uploading = uploader(package, store)
+    uploading.upload(is_live=True)
+    with package.output.open("ab") as file:
+        file.write(line * 20_000)
+    assert uploading.upload(is_live=True).put_bytes < 2_000_000 + 2 * local_files.GROWING_PIECE_BYTES
+    restore.restore(copy_of(store), tmp_path / "back")
+    assert (tmp_path / "back" / "A" / "_output.txt").read_bytes() == package.output.read_bytes()
+
+
+def test_a_file_that_a_program_is_writing_is_left_as_it_was(package: PackageFolder, store: Path) -> None:
+    weights = package.path / "weights.pt"
+    weights.write_bytes(b"the first")
+    uploading = uploader(package, store)
+    before = uploading.upload(is_live=True).index.files["weights.pt"]
+    with weights.open("wb") as file:
+        file.write(b"a hal")
+        file.flush()
+        found = uploading.upload(is_live=True)
+        assert found.left_out == ["weights.pt"]
+        assert found.index.files["weights.pt"] == before
+        file.write(b"f")
+    assert uploading.upload(is_live=True).index.files["weights.pt"].size == 6
+
+
+def test_unfinished_writes_and_damaged_checkpoints_are_not_copied(
+    package: PackageFolder, store: Path
+) -> None:
+    (package.checkpoints / ".state_2.ckpt.tmp-0123456789ab").mkdir()
+    (package.checkpoints / ".state_2.ckpt.tmp-0123456789ab" / "model.json").write_text("{")
+    (package.checkpoints / "state_1.ckpt").rename(package.checkpoints / "state_1.ckpt.corrupt")
+    damaged = package.checkpoints / "state_0.ckpt" / "model.json"
+    damaged.write_bytes(damaged.read_bytes()[::-1])
+    found = uploader(package, store).upload(is_live=True).index
+    assert not [name for name in found.files if name.startswith("Checkpoints")]
+    assert found.step is None
+
+
+def test_a_torn_index_is_passed_over_and_a_flipped_object_is_found(
+    package: PackageFolder, store: Path, tmp_path: Path, messages: Messages
+) -> None:
+    uploading = uploader(package, store)
+    uploading.upload(is_live=True)
+    save(package, 2)
+    uploading.upload(is_live=True)
+    newest = store / "A" / "index-2.json"
+    newest.write_bytes(newest.read_bytes()[:-20])
+    assert index_of(store).step == 10
+    victim = index_of(store).files["Checkpoints/state_1.ckpt/model.json"].pieces[0]
+    path = store / "A" / "objects" / victim
+    path.write_bytes(b"?" + path.read_bytes()[1:])
+    with pytest.raises(StoreError) as error:
+        restore.restore(copy_of(store), tmp_path / "back")
+    messages.check(error.value)
+    assert not (tmp_path / "back" / "A").exists()
+    (store / "A" / "index-1.json").write_bytes(b"{}")
+    with pytest.raises(BrokenIndex) as broken:
+        index_of(store)
+    messages.check(broken.value)
+
+
+def test_an_upload_that_was_cut_puts_only_what_is_missing(package: PackageFolder, store: Path) -> None:
+    """Killed after its objects and before its index; one object is only half there."""
+    whole = uploader(package, store).upload(is_live=True).put_bytes
+    (store / "A" / "index-1.json").unlink()
+    victim = max((store / "A" / "objects").iterdir(), key=lambda path: path.stat().st_size)
+    size = victim.stat().st_size
+    victim.write_bytes(victim.read_bytes()[: size // 2])
+    uploading = uploader(package, store)
+    puts: list[str] = []
+    put_object = uploading._copy.put_object
+    uploading._copy.put_object = lambda name, data: (puts.append(name), put_object(name, data))  # type: ignore[method-assign, func-returns-value, assignment, return-value]
+    assert uploading.upload(is_live=True).put_bytes == whole
+    assert puts == [victim.name]
+    assert victim.stat().st_size == size
+
+
+def test_a_cut_restore_continues(package: PackageFolder, store: Path, tmp_path: Path) -> None:
+    (package.path / "big.bin").write_bytes(os.urandom(3_000_000))
+    options = UploadOptions(max_mb_per_second=0.5)  # pieces of 1 MB
+    uploading = uploader(package, store, options)
+    uploading._rate._bytes_per_second = None
+    uploading.upload(is_live=False)
+    copy, fetched = copy_of(store), list[str]()
+    get, big = copy.get_object, index_of(store).files["big.bin"]
+    assert len(big.pieces) == 3
+
+    def failing(name: str, size: int) -> bytes:
+        if name == big.pieces[2]:
+            raise StoreError("the line is cut")
+        return get(name, size)
+
+    copy.get_object = failing  # type: ignore[method-assign]
+    with pytest.raises(StoreError):
+        restore.restore(copy, tmp_path / "back")
+    part = next((tmp_path / "back").glob(".A.tmp-*/big.bin.part-of-pull"))
+    with part.open("ab") as file:
+        file.write(b"a torn piece")
+    copy.get_object = lambda name, size: (fetched.append(name), get(name, size))[1]  # type: ignore[method-assign, func-returns-value]
+    restore.restore(copy, tmp_path / "back")
+    assert big.pieces[2] in fetched
+    assert not {*big.pieces[:2]} & {*fetched}
+    assert contents(tmp_path / "back" / "A") == contents(package.path)
+
+
+def test_nothing_is_overwritten(
+    package: PackageFolder, store: Path, tmp_path: Path, messages: Messages
+) -> None:
+    uploader(package, store).upload(is_live=False)
+    save(package, 2)
+    with pytest.raises(Refused) as error:
+        restore.restore(copy_of(store), package.path.parent)
+    messages.check(error.value)
+    other = make(tmp_path / "other")
+    with pytest.raises(Refused) as error:
+        restore.restore(copy_of(store), other.path.parent)
+    messages.check(error.value)
+    with pytest.raises(Refused) as error:
+        uploader(other, store).upload(is_live=False)
+    messages.check(error.value)
+    with pytest.raises(NotFound) as missing:
+        restore.restore(copy_of(store, "B"), tmp_path)
+    messages.check(missing.value)
+
+
+def as_other_machine(store: Path, **fields: object) -> None:
+    """Rewrites the newest index as one that another machine has just written."""
+    index = index_of(store)
+    owner = msgspec.structs.replace(index.owner, host="colab-7", boot_id="other")
+    changed = msgspec.structs.replace(index, number=index.number + 1, owner=owner, **fields)
+    (store / "A" / copy_index.index_name(changed.number)).write_bytes(copy_index.encode(changed))
+
+
+def test_a_copy_that_another_machine_writes_is_left_to_it(
+    package: PackageFolder, store: Path, messages: Messages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uploading = uploader(package, store)
+    uploading.upload(is_live=True)
+    as_other_machine(store)
+    save(package, 2)
+    with pytest.raises(CopyTaken) as taken:
+        uploading.upload(is_live=True)
+    messages.check(taken.value)
+    with pytest.raises(OwnedElsewhere) as owned:
+        uploader(package, store).upload(is_live=True)
+    messages.check(owned.value)
+    index = index_of(store)
+    late = index.owner.time + ownership.FRESH_SECONDS + 1
+    with monkeypatch.context() as patch:
+        patch.setattr(ownership.time, "time", lambda: late)
+        ownership.require_writable(package.path, index, url="x")
+    ownership.require_writable(package.path, msgspec.structs.replace(index, ended=True), url="x")
+    ownership.require_writable(package.path, index, url="x", steal=True)
+    assert index_of(store).owner.host == "colab-7"
+
+
+def test_a_copy_with_a_session_that_the_package_lacks_is_not_replaced(
+    package: PackageFolder, store: Path, tmp_path: Path, messages: Messages
+) -> None:
+    uploader(package, store).upload(is_live=False)
+    restore.restore(copy_of(store), tmp_path / "there")
+    there = PackageFolder.open(tmp_path / "there" / "A")
+    there.new_session({"kind": "train", "token": "other"})
+    (there.path / "records" / "2.jsonl").write_bytes(b'{"session":2,"start_step":10}\n')
+    uploader(there, store).upload(is_live=False)
+    package.new_session({"kind": "train", "token": "own"})
+    with pytest.raises(OwnedElsewhere) as error:
+        uploader(package, store).upload(is_live=False)
+    messages.check(error.value)
+
+
+@pytest.mark.parametrize("name", ["../out", "a/../../out", "/etc/x", "a//b", "link/x", "request.json/x"])
+def test_an_index_cannot_write_outside_of_the_package(package: PackageFolder, store: Path, name: str) -> None:
+    uploader(package, store).upload(is_live=False)
+    index = index_of(store)
+    file = index.files["request.json"]
+    changed = msgspec.structs.replace(index, files={**index.files, name: file}, links={"link": "/tmp"})
+    with pytest.raises(BrokenIndex):
+        copy_index.decode(copy_index.encode(changed))
+
+
+def test_copies_are_listed(package: PackageFolder, store: Path, tmp_path: Path) -> None:
+    assert copies_below(parse_url(str(store))) == []
+    uploader(package, store).upload(is_live=False)
+    uploader(make(tmp_path / "runs", "B"), store).upload(is_live=False)
+    (store / "C").mkdir()
+    found = dict(copies_below(parse_url(str(store))))
+    assert list(found) == ["A", "B"]
+    assert {one.owner.host for one in found.values() if isinstance(one, CopyIndex)} == {socket.gethostname()}
+
+
+def test_an_index_holds_no_secret_of_the_environment(
+    package: PackageFolder, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "very-secret-key")
+    uploader(package, store).upload(is_live=False)
+    for path in (store / "A").glob("index-*"):
+        assert b"very-secret-key" not in path.read_bytes()
+        assert json.loads(path.read_bytes().splitlines()[0])["name"] == "A"
