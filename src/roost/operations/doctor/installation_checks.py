@@ -32,6 +32,13 @@ EXTRAS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "shell": ("completion and history in `roost simple`", {"prompt_toolkit": "prompt_toolkit"}),
     "tui": ("`roost client`, and pictures in it", {"textual": "textual", "pillow": "PIL"}),
     "notebook": ("%roost in notebooks", {"ipython": "IPython"}),
+    "stage": ("staged archives", {"fsspec": "fsspec", "backports.zstd": "backports.zstd"}),
+    "remote": ("remote copies of packages", {"fsspec": "fsspec"}),
+    "s3": ("remote copies in S3", {"s3fs": "s3fs"}),
+    "gcs": ("remote copies in Google's storage", {"gcsfs": "gcsfs"}),
+    "azure": ("remote copies in Azure's storage", {"adlfs": "adlfs"}),
+    "sftp": ("remote copies on an SSH server", {"paramiko": "paramiko"}),
+    "hf": ("remote copies at Hugging Face", {"huggingface_hub": "huggingface_hub"}),
 }
 """What each extra of pyproject.toml brings, and its libraries with the modules by which they are imported."""
 _LOOPBACK = "127.0.0.1"
@@ -56,7 +63,7 @@ def read_installation(subject: DoctorSubject) -> InstallationFacts:
     missing = {
         extra: found
         for extra, (_, libraries) in EXTRAS.items()
-        if (found := [name for name, module in libraries.items() if find_spec(module) is None])
+        if (found := [name for name, module in libraries.items() if not _is_installed(module)])
     }
     return InstallationFacts(
         python=sys.version_info[:3],
@@ -65,6 +72,15 @@ def read_installation(subject: DoctorSubject) -> InstallationFacts:
         place=Path(__file__).parents[2],
         missing=missing,
     )
+
+
+def _is_installed(module: str) -> bool:
+    if module.startswith("backports.") and sys.version_info >= (3, 14):  # part of Python from there on
+        return True
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # not even the package that holds it
+        return False
 
 
 def judge_installation(facts: InstallationFacts) -> Iterator[Diagnosis]:
