@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from roost.base.interval import NEVER
-from roost.cli.progress_bar import Eta, NewestMetrics, format_progress, part_done
+from roost.cli.progress_bar import Durability, Eta, NewestMetrics, format_progress, part_done
 from roost.package import live_progress
 from roost.package.live_progress import ProgressFile
 from roost.train.progress import Progress
 from roost.train.reporting.progress_publisher import ProgressPublisher
+from tests.package.remote import statuses
 
 
 def test_the_newest_value_of_every_metric(tmp_path: Path) -> None:
@@ -84,3 +85,18 @@ def test_the_time_that_is_left() -> None:
 def test_a_run_without_progress() -> None:
     eta = Eta()
     assert [eta.seconds(float(second), 0.5) for second in range(5)] == [None] * 5
+
+
+def test_how_far_the_remote_copy_is(tmp_path: Path) -> None:
+    (tmp_path / "sessions").mkdir()
+    shown = Durability(tmp_path)
+    assert shown.lines(0.0) == []
+    statuses.write(tmp_path, step=20, pending_bytes=12_000_000)
+    assert shown.lines(0.5) == [], "it is read once a second"
+    assert [(line.plain, line.style) for line in shown.lines(2.0)] == [
+        ("durable up to step 20, 12 MB to go", "dim")
+    ]
+    statuses.failing(tmp_path, seconds=5)
+    assert [(line.plain, line.style) for line in shown.lines(4.0)] == [
+        ("NOT durable since step 20: the store does not answer", "yellow")
+    ]

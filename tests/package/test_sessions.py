@@ -319,3 +319,19 @@ def test_whose_wishes_hold(
 
 def test_a_session_whose_files_are_gone_has_crashed(tmp_path: Path) -> None:
     assert sessions.read(tmp_path / "1.request.json", tmp_path / "1.json", number=1).state == "crashed"
+
+
+def test_a_session_of_a_lost_machine_has_ended_when_a_later_one_began(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mounts, "file_system_type", lambda _: "nfs4")
+    (tmp_path / "lock").touch()
+    folder = tmp_path / "sessions"
+    folder.mkdir()
+    far = {"state": "running", "host": "far", "boot_id": "another boot", "pid": 7, "start_ticks": 1}
+    for number in (1, 2):
+        (folder / f"{number}.request.json").write_text(json.dumps({**far, "state": "starting"}))
+        (folder / f"{number}.json").write_text(json.dumps(far))
+    first, second = sessions.read_all(folder)
+    assert (first.state, second.state) == ("crashed", "running")
+    assert first.error is not None and first.recorded.state == "running"

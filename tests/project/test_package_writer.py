@@ -18,7 +18,9 @@ from roost.base import durable
 from roost.base.errors import CheckpointError, ConfigError, Refused
 from roost.package import live_progress
 from roost.package.checkpoints import checkpoint
+from roost.package.owner import owner_file
 from tests.messages import Messages
+from tests.package.owner import other_machine
 from tests.waiting import wait_for
 
 
@@ -286,3 +288,30 @@ def test_what_could_not_be_made_current_leaves_the_run_where_it_was(tmp_path: Pa
         assert run.current == 2 and len(run.sessions()) == 1
         assert run.save(3) == 3
     assert checkpoint.read_manifests(run.checkpoints)[-1].line == [(0, 3)]
+
+
+def test_a_program_renews_its_ownership_and_saves_nothing_once_it_is_lost(tmp_path: Path) -> None:
+    with new(tmp_path) as package:
+        package.save({"n": 1}, step=1)
+        path = owner_file.path_of(package.path)
+        owner = owner_file.read(path)
+        assert owner is not None and (owner.session, owner.pid) == (1, os.getpid())
+        other_machine.write(package.path, session=2)
+        with pytest.raises(Refused, match="taken over by host far"):
+            package.save({"n": 2}, step=2)
+    assert path.exists(), "it names the other session"
+    assert [found.step for found in checkpoint.read_manifests(package.path / "Checkpoints")] == [1]
+
+
+def test_a_program_is_refused_while_another_machine_writes(tmp_path: Path) -> None:
+    with new(tmp_path) as package:
+        package.save({"n": 1}, step=1)
+    path = owner_file.path_of(package.path)
+    assert not path.exists()
+    other_machine.write(package.path, session=2)
+    with roost.open_package(package.path) as package, pytest.raises(Refused, match="in use by host far"):
+        package.save({"n": 2}, step=2)
+    path.unlink()
+    with roost.open_package(package.path) as package:
+        package.save({"n": 2}, step=2)
+    assert not path.exists()

@@ -14,6 +14,7 @@ from roost.config.sections.mirrors import MlflowSettings
 from roost.train.mirrors.record_feed import RecordFeed
 from roost.train.mirrors.sink import RunIdentity
 from roost.train.mirrors.sink_retry import RetryingFeed
+from tests.operations import packages
 from tests.train.mirrors.recorded import by_step, folded, session, show_all
 from tests.train.mirrors.servers import MlflowServer, silent_server
 from tests.waiting import wait_for
@@ -246,3 +247,19 @@ def test_a_kill_while_the_database_is_made(tmp_path: Path) -> None:
     run_id = note(tmp_path)["run_id"]
     feed_of(tmp_path, None).open()
     assert note(tmp_path)["run_id"] == run_id, "a database with a run is kept"
+
+
+def test_a_finished_run_gets_to_a_server_that_answered_too_late(server: MlflowServer, tmp_path: Path) -> None:
+    values = {**packages.VALUES, "mirrors": {"mlflow": {"tracking_uri": server.uri, "experiment": "late"}}}
+    package = packages.package(tmp_path / "runs", values=values, checkpoints=False).path
+    command = [str(Path(sys.executable).parent / "roost"), "mirror", "--flush", str(package)]
+    server.kill()
+    silent = subprocess.run(command, capture_output=True, text=True)
+    assert silent.returncode == 1 and "incomplete" in silent.stdout and "Traceback" not in silent.stderr
+    server.start()
+    for _ in range(2):
+        flushed = subprocess.run(command, capture_output=True, text=True)
+        assert flushed.returncode == 0 and "complete" in flushed.stdout, flushed.stderr
+    run_id = note(package)["run_id"]
+    assert held(server.uri, run_id) == by_step(folded(package))
+    assert client_of(server.uri).get_run(run_id).info.status == "FINISHED"

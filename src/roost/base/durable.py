@@ -191,6 +191,49 @@ def write_unsynced(path: Path, data: bytes, *, mode: int = 0o644) -> None:
         os.close(fd)
 
 
+_LINK_ERRORS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+"""The errors of file systems without hard links, such as those of mounted drives."""
+
+
+def create_unsynced(path: Path, data: bytes, *, mode: int = 0o644) -> None:
+    """As `write_unsynced`, for a file that must not exist yet: of several machines that create it at the same
+    moment one succeeds. On a file system without hard links two may succeed; the later content is kept.
+
+    Raises:
+        FileExistsError: ``path`` exists.
+        OSError: Any other failure; ``path`` does not exist.
+    """
+    staging = staging_name(path)
+    write_unsynced(staging, data, mode=mode)
+    try:
+        _call_fault("rename", path)
+        try:
+            os.link(staging, path)
+        except OSError as error:
+            if error.errno not in _LINK_ERRORS:
+                raise
+            if os.path.lexists(path):
+                raise FileExistsError(errno.EEXIST, "it exists already", str(path)) from None
+            staging.rename(path)
+    finally:
+        discard(staging)
+
+
+def file_system_time(folder: Path) -> float:
+    """Returns the present time by the clock that stamps the files of a folder, in Unix seconds: of a network
+    disk that of its server.
+
+    Raises:
+        OSError: No file can be made in the folder.
+    """
+    probe = staging_name(folder / "time")
+    write_unsynced(probe, b"")
+    try:
+        return probe.stat().st_mtime
+    finally:
+        discard(probe)
+
+
 def sync_file(path: Path) -> None:
     """Makes the content of a file durable; its name becomes durable when its folder is synced."""
     _call_fault("fsync", path)

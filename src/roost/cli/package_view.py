@@ -73,6 +73,8 @@ def _summary_lines(shown: PackageDetails) -> Iterator[str]:
         yield terminal.escape_text(", ".join([*(["starred"] if row.starred else []), *row.tags]))
     if row.note:
         yield terminal.escape_text(row.note)
+    if row.durability is not None:
+        yield terminal.escape_text(f"remote copy: {row.durability}  {row.remote}")
     yield from _lineage_lines(shown)
     where = (
         "" if row.step is None else f"step {row.step}" + (f"/{row.total_steps}" if row.total_steps else "")

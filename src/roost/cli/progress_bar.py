@@ -19,14 +19,17 @@ from roost.display import terminal
 from roost.package import live_progress, sessions
 from roost.package.live_progress import ProgressRecord
 from roost.package.records import SessionFollower, metrics
+from roost.package.remote import remote_status
 
 _DRAW_SECONDS = 0.1
 _PACE_SECONDS = 30.0
 _DEADLINE_SECONDS = 5.0
+_DURABILITY_SECONDS = 1.0
 
 
 class BarScreen:
-    """Draws two lines below the output: the position of the run, and its newest metrics.
+    """Draws two lines below the output: the position of the run, and its newest metrics. A third one says how
+    far the remote copy of the run is, if it has one.
 
     Args:
         package: The package, or the session folder, that is followed.
@@ -42,6 +45,7 @@ class BarScreen:
         self._progress = package / "progress"
         self._newest = NewestMetrics(package / "records" / f"{session}.jsonl")
         self._began = time.time() if began is None else began
+        self._durability = Durability(package)
         self._eta = Eta()
         self._record = package / "sessions" / f"{session}.json"
         self._deadline: float | None = None
@@ -102,7 +106,8 @@ class BarScreen:
             # The progress record of the previous session stays until this session has loaded its state.
             return Group(Text(f"starting  {time.time() - self._began:.0f}s", style="cyan"), metrics)
         eta = self._eta.seconds(now, progress.fraction)
-        return Group(_bar_line(progress, self._end_text(progress, eta, now), self._unit), metrics)
+        bar = _bar_line(progress, self._end_text(progress, eta, now), self._unit)
+        return Group(bar, metrics, *self._durability.lines(now))
 
     def _end_text(self, progress: ProgressRecord, eta: float | None, now: float) -> str:
         """Returns when the run will be done, or at which step the session ends before that."""
@@ -156,6 +161,33 @@ def format_progress(progress: ProgressRecord, unit: str = "step") -> str:
     epochs = -(-progress.total_steps // progress.steps_per_epoch)
     current = min(progress.epoch + 1, epochs) if epochs else progress.epoch + 1
     return f"epoch {current}{f'/{epochs}' if epochs else ''}  {steps}"
+
+
+class Durability:
+    """How far the remote copy of a run is, read once a second.
+
+    Args:
+        package: The package.
+    """
+
+    def __init__(self, package: Path) -> None:
+        self._package = package
+        self._read_at = float("-inf")
+        self._lines: list[Text] = []
+
+    def lines(self, now: float) -> list[Text]:
+        """Returns the line about the copy; none without a copy.
+
+        Args:
+            now: Monotonic seconds.
+        """
+        if now - self._read_at >= _DURABILITY_SECONDS:
+            self._read_at = now
+            status = remote_status.read(self._package)
+            style = "dim" if status is None or status.error is None else "yellow"
+            text = "" if status is None else terminal.escape_text(remote_status.describe(status))
+            self._lines = [Text(text, style=style, no_wrap=True, overflow="ellipsis")] if text else []
+        return self._lines
 
 
 class Eta:

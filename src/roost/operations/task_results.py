@@ -73,6 +73,8 @@ class TaskRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     last_step: int | None = None
     """The step at which the session of a running training will end, about, if the run does not finish in
     it."""
+    durability: str | None = None
+    """How far the remote copy of a running task is: ``durable up to step 400``; None: it has no copy."""
 
     def seconds(self, now: float) -> float:
         """How long the task has waited, has been running, or ran."""

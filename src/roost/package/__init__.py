@@ -13,6 +13,7 @@ In reading order:
 - snapshot: the copy of the project's code
 - session_schema: every field of a session's request file and session record
 - sessions: the sessions of a package, read and written
+- owner: which session of which machine may write to a package
 - live_progress: the progress record that the worker updates each step
 - labels: tags, note and star, which a person gives
 - records: the rows of metrics

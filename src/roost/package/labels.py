@@ -97,7 +97,7 @@ def update(package: Path, change: Callable[[Labels], Labels]) -> Labels:
                 if not package.is_dir():
                     raise
                 continue  # a session that begins has swept the unfinished file
-            _renew_stamp(package / "sessions")
+            renew_stamp(package / "sessions")
             return labels
     raise Refused("other processes change the labels all the time", where=package, fix="try again")
 
@@ -224,7 +224,7 @@ def _checked(labels: Labels) -> Labels:
     return labels
 
 
-def _renew_stamp(sessions: Path) -> None:
+def renew_stamp(sessions: Path) -> None:
     """Changes the time of the folder by which the index of `roost ls` notices a change. It is a later time
     than before in any case: two changes within a tick of the kernel's clock are two."""
     with contextlib.suppress(OSError):  # a damaged package, or one of another user, who wrote to it by group

@@ -150,6 +150,8 @@ class SessionRequest(JsonFields):
     """Whether the user trusts pickles in the checkpoint that are not signed with the user's key."""
     inexact: Checked[list[str]] = []
     """The reasons why the run may not be exact, found by the resume gate or a fork."""
+    taken_over: Checked[str | None] = None
+    """From which session of another machine the package was taken over; None: from none."""
     changed: Checked[dict[str, str]] = {}
     """The SHA-256 of each changed file of the snapshot that was accepted, by path."""
     initialize: bool = False

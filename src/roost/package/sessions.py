@@ -56,6 +56,8 @@ class Session:
     """The file that is locked while the session runs; None: unknown."""
     damage: str | None = None
     """Why the record exists and cannot be read; None: it can, or there is none."""
+    is_superseded: bool = False
+    """Whether another machine has begun a later session, although this one has recorded no end."""
 
     @property
     def recorded(self) -> SessionRecord:
@@ -71,6 +73,8 @@ class Session:
         fields = self.record if self.record is not None else self.request
         if not fields or self.damage is not None:
             return "crashed"  # its files, or the whole package, were removed
+        if self.is_superseded:
+            return "crashed"
         state = str(fields.get("state", "starting"))  # a record of another program may have none
         recorded_live = state in LIVE_STATES
         return "crashed" if recorded_live and _is_gone(fields, self.lock, self.record is not None) else state
@@ -248,10 +252,17 @@ def traceback_file(package: Path, number: int, rank: int = 0) -> Path:
 def read_all(folder: Path) -> list[Session]:
     """Returns all sessions, the oldest first."""
     lock = folder.parent / LOCK_NAME
-    return [
+    found = [
         read(folder / f"{n}.request.json", folder / f"{n}.json", number=n, lock=lock)
         for n in _numbers(folder)
     ]
+    # A session of a machine that was lost: where no lock says that it has ended, the one after it does.
+    return [
+        replace(one, is_superseded=True)
+        if one.recorded.state in LIVE_STATES and not one.is_on_this_machine
+        else one
+        for one in found[:-1]
+    ] + found[-1:]
 
 
 def in_effect(package: Path) -> list[Session]:
@@ -309,6 +320,11 @@ def used_numbers(folder: Path) -> set[int]:
     return {int(name) for path in folder.iterdir() if (name := path.name.partition(".")[0]).isdecimal()}
 
 
+def next_number(folder: Path) -> int:
+    """Returns the number of the next session of a package or session folder."""
+    return max(used_numbers(folder) | used_numbers(folder.parent / "records"), default=0) + 1
+
+
 def write_request(folder: Path, request: Mapping[str, Any], *, is_durable: bool = True) -> int:
     """Adds a session and returns its number. The caller must hold the package's lock.
 
@@ -318,7 +334,7 @@ def write_request(folder: Path, request: Mapping[str, Any], *, is_durable: bool 
         is_durable: Whether to make the file durable; if not, the supervisor must, before it writes the
             record.
     """
-    number = max(used_numbers(folder) | used_numbers(folder.parent / "records"), default=0) + 1
+    number = next_number(folder)
     body = {"session": number, **own_identity(), **request}
     write = durable.write if is_durable else durable.write_unsynced
     write(folder / f"{number}.request.json", to_json(body))

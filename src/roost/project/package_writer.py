@@ -23,6 +23,8 @@ from roost.package.checkpoints.pickled_values import Pickles
 from roost.package.checkpoints.retention import RetentionPolicy, policy_from_settings
 from roost.package.kinds import PackageKind, TaskKind
 from roost.package.live_progress import ProgressFile
+from roost.package.owner import takeover
+from roost.package.owner.owner_thread import OwnerThread
 from roost.package.package import PackageFolder
 from roost.package.records import ROW_FIELDS, RecordsWriter
 from roost.package.seals import session_seal
@@ -77,6 +79,7 @@ class PackageWriter:
         self._package, self._part, self._policy, self._pickles = package, part, policy, pickles
         self._pid = os.getpid()
         self._lock_fd: int | None = None
+        self._owner: OwnerThread | None = None
         self._record: UnsupervisedRecord | None = None
         self._checkpoints: Checkpoints | None = None
         self._rows: RecordsWriter | None = None
@@ -96,7 +99,7 @@ class PackageWriter:
             CheckpointError: All checkpoints are damaged.
             OSError: The session cannot be recorded.
         """
-        self._require_own_process()
+        self.require_own_process()
         if self._checkpoints is None:
             self._begin_session(None)
         assert self._checkpoints is not None
@@ -111,7 +114,7 @@ class PackageWriter:
             Refused: Another process writes to this package, or this process was forked.
             OSError: The session cannot be recorded.
         """
-        self._require_own_process()
+        self.require_own_process()
         path = self._package.store().path(id)
         # An open session continues if the checkpoint is damaged, so it is verified before that session ends.
         found = checkpoint.verify(path) if self._record is not None else None
@@ -122,8 +125,14 @@ class PackageWriter:
         tracks = retention.track_ids(manifests, policy, tip=id)
         self._package.write_derived(tracks, list(self._package.derived.get("inexact", [])))
 
-    def _require_own_process(self) -> None:
-        if os.getpid() != self._pid:
+    @property
+    def is_of_this_process(self) -> bool:
+        """Whether this process opened the package; a forked one has a copy of this object."""
+        return os.getpid() == self._pid
+
+    def require_own_process(self) -> None:
+        """Raises Refused in a process that was forked from the one that opened the package."""
+        if not self.is_of_this_process:
             raise Refused(
                 f"the package was opened by process {self._pid}, and this one was forked from it",
                 where=self._package.path,
@@ -134,13 +143,18 @@ class PackageWriter:
         package = self._package
         if self._lock_fd is None:
             self._lock_fd = package.lock()
+            takeover.require_no_owner(package.path)
         request = SessionRequest(kind=TaskKind.PYTHON, command=list(sys.argv), overrides=[], checkpoint=id)
+        if self._owner is not None:  # of a session that could not begin
+            self._owner.end()
+        self._owner = OwnerThread(package.path)
         number = package.new_session(request)
         asked, record = (package.path / "sessions" / f"{number}{name}.json" for name in (".request", ""))
         try:
             self._record = UnsupervisedRecord(record, number)
         except OSError:  # otherwise the session would be shown as starting while this program lives
             durable.discard(asked)
+            self._owner.end()
             raise
         try:
             self._open_session(number, id, found)
@@ -174,7 +188,7 @@ class PackageWriter:
             error: The error that ended the program's work: the session has failed; None: there was none.
             is_done: Without an error: whether the work is done; else it has stopped.
         """
-        if os.getpid() != self._pid:
+        if not self.is_of_this_process:
             return
         try:
             # A training is done when its own session says so, not when a program has changed its package.
@@ -189,6 +203,9 @@ class PackageWriter:
     def _end_and_seal(self, error: BaseException | None, *, is_done: bool = False) -> None:
         number = self._record.number if self._record is not None else None
         self._end_session(error, is_done=is_done)
+        if self._owner is not None:
+            self._owner.end()
+            self._owner = None
         if number is not None:
             try:
                 session_seal.write(session_seal.seal_path(self._package.path, number))

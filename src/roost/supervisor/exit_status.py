@@ -9,7 +9,7 @@ import signal
 from typing import NamedTuple
 
 from roost.base.errors import INTERRUPTED_EXIT_CODE, STOPPED_EXIT_CODE
-from roost.base.system.worker_protocol import NOT_STARTED, OUT_OF_HOST_MEMORY
+from roost.base.system.worker_protocol import NOT_STARTED, OUT_OF_HOST_MEMORY, TAKEN_OVER
 
 PEER_FAILED = "peer"
 """The reason of a rank that failed only because another rank is gone."""
@@ -56,7 +56,7 @@ def judge_outcome(
             report.
     """
     reported = final_report(report)
-    if limit is not None and limit.reason == OUT_OF_HOST_MEMORY:
+    if limit is not None and limit.reason in (OUT_OF_HOST_MEMORY, TAKEN_OVER):
         return reported if reported is not None and reported.state == "succeeded" else limit
     if is_command and (
         reported is None or reported.reason != NOT_STARTED

@@ -105,13 +105,37 @@ def run_session(spec: SessionSpec, warm: WarmWorker | None = None) -> int:
             if ended is not None:
                 uploads.wait_for_upload()
                 uploads.end()
+                _release(following)
                 return ended
             spec = session_restart.with_remaining_time(following)
             code = _run_one_session(spec, None, uploads)  # warm modules may be outdated by now
+    if spec.owner and _is_taken_over(spec):
+        uploads.kill()
+        return code
     uploads.wait_for_upload()  # before the seal: it prints into the output
     _write_seal(spec)
     uploads.end()
+    _release(spec)
     return code
+
+
+def _is_taken_over(spec: SessionSpec) -> bool:
+    """Whether another machine has taken the package over, so that nothing may be written to it any more."""
+    from pathlib import Path
+
+    from roost.package.owner import owner_file
+
+    return owner_file.is_owned_by_other(Path(spec.owner), spec.session, spec.token)
+
+
+def _release(spec: SessionSpec) -> None:
+    """Removes the owner file at the end of the last process."""
+    if spec.owner:
+        from pathlib import Path
+
+        from roost.package.owner import owner_file
+
+        owner_file.release(Path(spec.owner), spec.session, spec.token)
 
 
 def _run_one_session(spec: SessionSpec, warm: WarmWorker | None, uploads: UploadProcess) -> int:

@@ -22,7 +22,7 @@ from roost.supervisor.session_spec import SessionSpec
 
 _PATHS = (
     "cwd", "package", "output", "session_file", "request_file", "progress", "stacks", "seal", "terminal",
-    "system", "samples",
+    "system", "samples", "owner",
 )  # fmt: skip
 
 

@@ -65,6 +65,12 @@ def plan_restart(
         return None
     if record.fields.stop_asked or record.fields.guard_lost is not None:
         return None
+    from pathlib import Path
+
+    from roost.package.owner import owner_file
+
+    if spec.owner and owner_file.is_owned_by_other(Path(spec.owner), spec.session, spec.token):
+        return "this session is not restarted: another machine has taken the package over"
     why = "" if is_error_printed else f": {end.error}"
     stuck = attempt_progress.stuck_text(_attempts(spec, record), needs_steps=spec.is_command)
     if stuck is not None:

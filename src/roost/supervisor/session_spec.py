@@ -39,6 +39,8 @@ class SessionSpec(NamedTuple):
     seal: str = ""
     """The file into which the guard writes the digests of what the session wrote
     (`roost.package.seals.session_seal`); empty: none."""
+    owner: str = ""
+    """The owner file of the package, which the supervisor renews (`roost.package.owner`); empty: none."""
     system: str = ""
     """The file for the metrics of cards, processes and host (`roost.package.results.system_metrics`); empty:
     none."""

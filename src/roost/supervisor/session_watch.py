@@ -1,4 +1,5 @@
-"""The checks of a supervisor at each tick: time limit, leases, output, stalls, memory."""
+"""The checks of a supervisor at each tick: time limit, leases, owner file, remote copy, output, stalls,
+memory."""
 
 # Standard library only
 
@@ -7,19 +8,22 @@ from __future__ import annotations
 import math
 import os
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from roost.base.errors import STOPPED_EXIT_CODE
+from roost.base.errors import STOPPED_EXIT_CODE, Refused
 from roost.base.session_end.deadline_files import (
     DeadlineFiles,
     FileDeadline,
     deadline_at_start,
     paths_of,
 )
-from roost.base.system.worker_protocol import TIME_LIMIT
+from roost.base.system.worker_protocol import TAKEN_OVER, TIME_LIMIT
+from roost.package.owner import owner_file
 from roost.package.session_schema import SystemUse
 from roost.supervisor.exit_status import STALLED, SessionOutcome
 from roost.supervisor.monitoring import stall_watch
+from roost.supervisor.monitoring.durability_watch import DurabilityWatch
 from roost.supervisor.monitoring.memory_peak import ProcessTreePeak, start_use
 from roost.supervisor.output.output_cap import OutputCap
 from roost.supervisor.output.output_file import write_line
@@ -35,6 +39,7 @@ if TYPE_CHECKING:
 _TOUCH_LEASES_SECONDS = 60.0
 """If a run is killed together with its supervisor and guard, the time it had its cards is known to this
 precision."""
+_BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _SYSTEM_SECONDS = 1.0
 """When cards, processes and host are measured first: most sessions that end sooner have nothing to show, and
 are many."""
@@ -59,12 +64,19 @@ class SessionWatch:
         self._wall_end = self._given_end
         self._deadline_files = DeadlineFiles(paths_of(spec.env))
         self._file_deadline: FileDeadline | None = None
+        self._is_over = False
+        """Whether its deadline has made it stop."""
         self._caps = [OutputCap(fd, limits.output_bytes) for fd in output_fds]
         self._peak = ProcessTreePeak(os.getpid(), limits.host_memory_mb, session_file=spec.session_file)
         self._started, self._start_use = now, start_use(now)
         self._system: SystemWatch | None = None
         self._system_at = now + _SYSTEM_SECONDS if spec.system else math.inf
         # A user at the terminal may pause for any time.
+        self._heartbeat = (
+            owner_file.Heartbeat(Path(spec.owner), spec.session, spec.token) if spec.owner else None
+        )
+        self._heartbeat_at = 0.0
+        self._durability = DurabilityWatch(f"{spec.package}/remote.json") if spec.is_noticed else None
         self._stall: stall_watch.StallWatch | None = None
         if limits.stall_seconds is not None and not spec.terminal:
             self._stall = stall_watch.StallWatch(spec.progress, output_fds, limits.stall_seconds, now=now)
@@ -74,18 +86,26 @@ class SessionWatch:
         `next_tick` (monotonic seconds) or whenever something else happened."""
         if now < self.next_tick:
             return None
+        if (taken_over := self._beat()) is not None:
+            return taken_over
         if (exceeded := self._peak.sample(now)) is not None:
             write_line(self._workers.output_fd, exceeded.error or "")
             return exceeded
         self.next_tick = now + min(map(self._check_output, [*self._caps]), default=1.0)
+        if self._heartbeat is not None:
+            self.next_tick = min(self.next_tick, now + owner_file.HEARTBEAT_SECONDS)
+        if self._durability is not None and self._durability.is_notice_due(now, wall=time.time()):
+            from roost.supervisor.notices import run_notice_process
+
+            run_notice_process.send_durability_notice(self._spec)
         if self._spec.system:
             self._watch_system(now)
         if self._spec.lease_fds:
             self._touch_leases(now)
-        self._read_deadline_files(now)
+        if not self._is_over:
+            self._read_deadline_files(now)
         if now >= self._wall_end:
-            self._given_end = self._wall_end = math.inf
-            self._deadline_files = DeadlineFiles(())
+            self._is_over, self._wall_end = True, math.inf
             return SessionOutcome("stopped", STOPPED_EXIT_CODE, TIME_LIMIT, None)
         self.next_tick = min(self.next_tick, self._wall_end)
         if self._stall is not None:
@@ -174,6 +194,18 @@ class SessionWatch:
         self._record.fields.system = SystemUse(trouble=why)
         self._system, self._system_at = None, math.inf
         self._peak.spared = ()
+
+    def _beat(self) -> SessionOutcome | None:
+        """Renews the owner file if that is due. By a clock that counts the time in which the machine was
+        suspended: then another one may have taken the package over."""
+        now = time.clock_gettime(_BOOT_CLOCK)
+        if self._heartbeat is None or now < self._heartbeat_at:
+            return None
+        self._heartbeat_at = now + owner_file.HEARTBEAT_SECONDS
+        other = self._heartbeat.beat()
+        if other is None:
+            return None
+        return SessionOutcome("failed", Refused.exit_code, TAKEN_OVER, owner_file.describe_takeover(other))
 
     def _touch_leases(self, now: float) -> None:
         if now >= self._touch_leases_at:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from roost.base.session_end import deadline_files
 from roost.base.system import prctl
-from roost.base.system.worker_protocol import OUT_OF_HOST_MEMORY
+from roost.base.system.worker_protocol import OUT_OF_HOST_MEMORY, TAKEN_OVER
 from roost.supervisor import signals, worker_process
 from roost.supervisor.exit_status import PEER_FAILED, SessionOutcome
 from roost.supervisor.output.output_file import open_output, write_line
@@ -194,7 +194,9 @@ class Supervisor:
         limit = self._watch.tick(now)
         if limit is not None and self._limit is None:
             self._limit = limit
-            if limit.reason == OUT_OF_HOST_MEMORY:  # to save takes memory, too, which other tasks need
+            # To save takes memory, too, which other tasks need; or the package belongs to another session
+            # now.
+            if limit.reason in (OUT_OF_HOST_MEMORY, TAKEN_OVER):
                 self._kill_all()
                 return
             self._kill_at = now + self.spec.limits.grace_seconds
@@ -274,6 +276,8 @@ class Supervisor:
         survivors = self._kill_all()
         session_processes.touch_leases(self.spec)
         self._remove_rendezvous()
+        if self._is_taken_over:
+            return
         if survivors:
             self._write_line(f"these processes could not be ended and may still write: {survivors}")
         elif shorten_session_output(self.spec, self._record, self._output_fd):
@@ -317,5 +321,12 @@ class Supervisor:
             self._write_line(restarts)
         return end.exit_code
 
+    @property
+    def _is_taken_over(self) -> bool:
+        """Whether the output belongs to a session of another machine now."""
+        return self._limit is not None and self._limit.reason == TAKEN_OVER
+
     def _write_line(self, text: str) -> None:
+        if self._is_taken_over:
+            return
         write_line(self._output_fd, text)

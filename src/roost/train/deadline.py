@@ -16,6 +16,8 @@ _UNMEASURED_RESERVE_DIVISOR = 2
 _TRIAL_SAVE_DIVISOR = 10
 """After 1/10 of the session (later if training begins later) a save is made to measure it, if there is time
 for two saves of 1/4 of the session each."""
+_MAX_UPLOAD_DIVISOR = 4
+"""An upload counts as no more than 1/4 of the session: else a slow network would leave no time to train."""
 _SHUTDOWN_DIVISOR, _MAX_SHUTDOWN_SECONDS = 10, 10.0
 """Time for the work after the last save (mirrors that send their last rows, processes that end): 10 s, in a
 short session 1/10 of it."""
@@ -50,6 +52,9 @@ class Deadline:
         self._length = max(0.0, ends - start)
         self.has_trained = False
         """Whether a step was taken; set by the caller."""
+        self.upload_seconds = 0.0
+        """The time that the upload of the last save takes after it, beyond what lies after the deadline; set
+        by the caller."""
         self._save_times: deque[float] = deque(maxlen=_NUM_RECENT_SAVES)
         self._longest, self._longest_before, self._since = 0.0, 0.0, start
 
@@ -101,8 +106,10 @@ class Deadline:
         return found if self.is_measured else min(found, self._length / _UNMEASURED_RESERVE_DIVISOR)
 
     def _last(self, times: float) -> float:
-        """Returns the seconds of the last save, with the step before it and the work after it."""
+        """Returns the seconds of the last save, with the step before it, and the work and the upload after
+        it."""
         end = min(_MAX_SHUTDOWN_SECONDS, self._length / _SHUTDOWN_DIVISOR)
+        end += min(self.upload_seconds, self._length / _MAX_UPLOAD_DIVISOR)
         return times * (self.save_seconds + self.step_seconds) + end
 
     def is_due(self, now: float) -> bool:

@@ -145,7 +145,7 @@ def _hooks(
     found: list[Hook] = list(builtin_hooks.mirror_hooks(settings, package)) if ranks.is_main else []
     if session.request.reserved_mb is not None:
         found.append(CardLimit(session.request.reserved_mb, device, is_rank=ranks.are_several))
-    return [*found, *train_task.time_limits(session)]
+    return [*found, *train_task.time_limits(package, session)]
 
 
 def _has_finished(package: PackageFolder, manifest: Manifest) -> bool:

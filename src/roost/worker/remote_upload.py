@@ -59,10 +59,11 @@ class UploadLoop:
     Args:
         package: The package.
         settings: The section ``remote``.
+        steal: As for `Uploader`.
     """
 
-    def __init__(self, package: PackageFolder, settings: RemoteSettings) -> None:
-        self._package, self._settings = package, settings
+    def __init__(self, package: PackageFolder, settings: RemoteSettings, *, steal: bool = False) -> None:
+        self._package, self._settings, self._steal = package, settings, steal
         self._every = parse_duration(settings.every, setting="remote.every")
         self._stop = threading.Event()
         self._has_ended = threading.Event()
@@ -170,7 +171,7 @@ class UploadLoop:
             settings = self._settings
             options = UploadOptions.from_settings(settings)
             copy = RemoteCopy.at(parse_url(settings.url), self._package.path.name)
-            self._uploader = Uploader(self._package, copy, options, stop=self._stop)
+            self._uploader = Uploader(self._package, copy, options, steal=self._steal, stop=self._stop)
         uploader, noted = self._uploader, 0.0
 
         def note(_: object) -> None:
@@ -252,7 +253,8 @@ def main(arguments: list[str]) -> NoReturn:
     request = SessionRequest.load(str(package.path / "sessions" / f"{session}.request.json"))
     assert request is not None
     settings = msgspec.convert(request.remote, RemoteSettings)
-    loop = UploadLoop(package, settings)
+    # A session that has taken the package over takes its copy over, too.
+    loop = UploadLoop(package, settings, steal=request.taken_over is not None)
     loop.start()
     deadline = _read_deadline(package.path, stop_fd, parse_duration(settings.wait, setting="remote.wait"))
     _upload_rest(loop, stop_fd, deadline)

@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 
 from roost.base import durable
+from roost.base.interval import parse_duration
 from roost.base.session_end import deadline_files
 from roost.base.system import cpu_wait
 from roost.base.system.worker_protocol import DEADLINE_VARIABLE, EARLY_STOP
@@ -22,6 +23,7 @@ from roost.config.run_settings import RunSettings
 from roost.package import sessions
 from roost.package.checkpoints import checkpoint
 from roost.package.package import PackageFolder
+from roost.package.remote.upload_time import UploadTime
 from roost.package.results import initial_weights
 from roost.package.results.evaluations import evaluation_folder
 from roost.package.resume import environment
@@ -139,18 +141,20 @@ def build_trainer(
         experiment.hooks.append(Initialize(package))
     if session.request.reserved_mb is not None:
         experiment.hooks.append(CardLimit(session.request.reserved_mb, device, is_rank=ranks.are_several))
-    experiment.hooks.extend(time_limits(session))
+    experiment.hooks.extend(time_limits(package, session))
     return trainer_assembly.assemble(experiment, package, session=session.number)
 
 
-def time_limits(session: Session) -> list[TimeLimit]:
+def time_limits(package: PackageFolder, session: Session) -> list[TimeLimit]:
     """Returns the hook that ends the session before its deadline, if there is one, or a file may give one."""
     given, paths = os.environ.get(DEADLINE_VARIABLE), deadline_files.paths_of(os.environ)
     if given is None and not paths:
         return []
     ends = None if given is None else parse_timestamp(given, setting=DEADLINE_VARIABLE)
-    started = float(session.recorded.started or time.time())
-    return [TimeLimit(ends, started, deadline_files.DeadlineFiles(paths))]
+    started, remote, upload = float(session.recorded.started or time.time()), session.request.remote, None
+    if remote is not None:
+        upload = UploadTime(package.path, parse_duration(str(remote["wait"]), setting="remote.wait"))
+    return [TimeLimit(ends, started, deadline_files.DeadlineFiles(paths), upload=upload)]
 
 
 def strategy_of(session: Session, ranks: Ranks) -> str:

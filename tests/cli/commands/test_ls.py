@@ -15,6 +15,7 @@ from tests.cli.programs import Terminal, roost
 from tests.lab import queued
 from tests.messages import Messages
 from tests.operations.packages import ROWS, VALUES, package, session
+from tests.package.remote import statuses
 
 
 def test_a_table(tmp_path: Path) -> None:
@@ -289,3 +290,30 @@ def test_tags_a_star_and_a_note(tmp_path: Path) -> None:
     assert roost("ls", cwd=tmp_path, PYTHONIOENCODING="ascii").stdout.count("* baseline") == 1
     _, row = roost("ls", "tag:lr", "--columns", "tags", cwd=tmp_path).stdout.splitlines()
     assert row.endswith("baseline, lr")
+
+
+def test_how_far_the_remote_copies_are(tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    for name in ("plain", "good", "bad", "begun"):
+        package(runs, name, checkpoints=False)
+    assert "DURABLE" not in roost("ls", tmp_path / "runs").stdout
+    statuses.write(runs / "good", step=20)
+    statuses.failing(runs / "bad", seconds=100, step=10)
+    statuses.write(runs / "begun", step=None, taken=None)
+    lines = roost("ls", runs, "--columns", "durable_step").stdout.splitlines()
+    assert [line.split()[2:] for line in lines if line.split()[0] == "good"] == [["20"]]
+    shown = {line.split()[0]: line for line in roost("ls", runs).stdout.splitlines()}
+    assert " DURABLE " in shown["NAME"]
+    assert " 20 " in shown["good"] and " not since 10 " in shown["bad"] and " no step " in shown["begun"]
+    rows = {row["name"]: row for row in json.loads(roost("ls", runs, "--json").stdout)}
+    assert (rows["good"]["durable_step"], rows["good"]["remote"]) == (20, "s3://bucket/runs")
+    assert rows["bad"]["durability"] == "NOT durable since step 10: the store does not answer"
+    assert rows["bad"]["remote_error"] == "the store does not answer"
+    assert rows["plain"]["durability"] is None and rows["plain"]["remote"] is None
+    assert [row["name"] for row in json.loads(roost("ls", runs, "durable_step<15", "--json").stdout)] == [
+        "bad"
+    ]
+    statuses.write(runs / "bad", step=30)
+    assert " 30 " in roost("ls", runs).stdout, "the list is a cache"
+    said = roost("show", runs / "good").stdout
+    assert "remote copy: durable up to step 20  s3://bucket/runs" in said

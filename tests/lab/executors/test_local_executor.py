@@ -23,11 +23,13 @@ from roost.lab.executors.executor import INTERRUPTED_START, NEVER_STARTED, Attem
 from roost.lab.executors.local_executor import LocalExecutor
 from roost.lab.queue import task_file
 from roost.lab.queue.task import CRASHED, FAILED, RUNNING, STARTING, STOPPED, SUCCEEDED, Task
+from roost.package.owner import other_owner
 from roost.package.package import PackageFolder
 from roost.supervisor import guard_start
 from roost.supervisor.guard_start import StartInterrupted
 from tests.lab.labs import Lab, kill_guard, kill_watchers, record_of
 from tests.messages import Messages
+from tests.package.owner import other_machine
 from tests.processes import living_in
 from tests.waiting import wait_for
 
@@ -302,3 +304,29 @@ def test_cores_are_given_once(lab: Lab, local: LocalExecutor) -> None:
     assert cores_of(free) == all_cores
     local.request_stop(free, now=True)
     end_of(local, free)
+
+
+def test_a_package_that_runs_on_another_machine_is_waited_for(
+    lab: Lab, local: LocalExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(other_owner, "SECOND_LOOK_SECONDS", 0.02)
+    task = msgspec.structs.replace(lab.task("true"), attempt=1, state=STARTING)
+    path = other_machine.write(Path(task.package))
+    with pytest.raises(Refused, match="in use by host far"):
+        local.start(task, ())
+    other_machine.beat(path, idle=other_machine.LONG_AGO)
+    with pytest.raises(Refused, match="a second look"):
+        local.start(task, ())
+
+    def is_started() -> bool:
+        try:
+            local.start(task, ())()
+        except Refused:
+            return False
+        return True
+
+    wait_for(is_started)
+    running = msgspec.structs.replace(task, state=RUNNING, session=newest(task))
+    assert end_of(local, running).state == SUCCEEDED
+    request = PackageFolder.open(task.package).sessions()[-1].request
+    assert request.taken_over is not None and "gave no sign of life for 3m" in request.taken_over

@@ -10,8 +10,11 @@ import pytest
 from roost.lab.notices import notice_events, run_notice
 from roost.lab.notices.receivers import NoticeSettings
 from roost.lab.queue.queue_store import QueueStore
+from roost.lab.scheduling.durability_events import NOT_DURABLE
+from roost.lab.scheduling.stall_events import STALLED
 from tests.lab.notices.receivers import Web
 from tests.messages import Messages
+from tests.package.remote import statuses
 
 END = {"state": "failed", "reason": "error", "error": "boom", "started": 1000.0, "ended": 1000.0 + 3600}
 
@@ -45,7 +48,7 @@ def test_notice_of_an_end(
     messages: Messages,
 ) -> None:
     settings = NoticeSettings(receivers={"a": web.receiver()}, **asked)
-    assert run_notice.send(package(tmp_path, **END | changed), 1, settings, has_stalled=False) == []
+    assert run_notice.send(package(tmp_path, **END | changed), 1, settings) == []
     tasks = [task for one in web.asked for task in one.body["tasks"]]
     assert [task["state"] for task in tasks] == ([] if state is None else [state])
     if state == "stopped":
@@ -58,7 +61,7 @@ def test_no_notice_of_a_run_that_goes_on(tmp_path: Path, web: Web) -> None:
     made = package(tmp_path, **END | {"state": "running", "ended": None})
     with (made / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        assert run_notice.send(made, 1, settings, has_stalled=False) == []
+        assert run_notice.send(made, 1, settings) == []
     assert web.asked == []
 
 
@@ -66,17 +69,28 @@ def test_a_stall_sends_a_notice_after_any_duration(tmp_path: Path, web: Web) -> 
     stall = {"time": 1_700_000_000.0, "idle_seconds": 60.0, "step": 3, "phase": "validating"}
     made = package(tmp_path, **{**END, "state": "running", "stalls": [stall]})
     settings = NoticeSettings(receivers={"a": web.receiver()})
-    assert run_notice.send(made, 1, settings, has_stalled=True) == []
+    assert run_notice.send(made, 1, settings, kind=STALLED) == []
     assert all(fact in web.asked[0].body["tasks"][0]["why"] for fact in ("step 3", "validating"))
-    assert run_notice.send(package(tmp_path / "b", **END), 1, settings, has_stalled=True) == []
-    assert run_notice.send(made, 9, settings, has_stalled=False) == [] and len(web.asked) == 1
+    assert run_notice.send(package(tmp_path / "b", **END), 1, settings, kind=STALLED) == []
+    assert run_notice.send(made, 9, settings) == [] and len(web.asked) == 1
+
+
+def test_a_copy_that_does_not_get_further_sends_a_notice(tmp_path: Path, web: Web) -> None:
+    made = package(tmp_path, **{**END, "state": "running"})
+    settings = NoticeSettings(receivers={"a": web.receiver()})
+    statuses.write(made)
+    assert run_notice.send(made, 1, settings, kind=NOT_DURABLE) == [] and not web.asked
+    statuses.failing(made, seconds=700, step=10)
+    assert run_notice.send(made, 1, settings, kind=NOT_DURABLE) == []
+    (notice,) = (one.body for one in web.asked)
+    assert notice["event"] == "stall" and "NOT durable since step 10" in notice["tasks"][0]["why"]
 
 
 def test_the_id_is_unique_and_stable(tmp_path: Path, web: Web) -> None:
     settings = NoticeSettings(receivers={"a": web.receiver()})
     made = [package(tmp_path / name, **END) for name in ("a", "b")]
     for one in (*made, made[0]):
-        run_notice.send(one, 1, settings, has_stalled=False)
+        run_notice.send(one, 1, settings)
     first, second, again = (asked.body["id"] for asked in web.asked)
     assert first == again != second and first.startswith("run.")
 

@@ -13,6 +13,7 @@ from roost.cli.options.device_option import device_options
 from roost.cli.options.follow_options import follow_or_detach, terminal_options
 from roost.cli.options.rank_options import ranks_options, take_time_limit
 from roost.cli.options.session_options import take_session_options
+from roost.cli.options.steal_option import steal_option
 from roost.cli.options.trust_option import trust_option
 
 
@@ -28,6 +29,7 @@ from roost.cli.options.trust_option import trust_option
 @ranks_options
 @terminal_options
 @click.option("--force", is_flag=True, help="Resume even if config or code differ; recorded as inexact.")
+@steal_option
 @trust_option
 @click.option(
     "--project", type=click.Path(path_type=Path), help="The current path of the project, to find its data."

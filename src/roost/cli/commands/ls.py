@@ -25,12 +25,21 @@ if TYPE_CHECKING:
 
 _HEADER = (
     "NAME", "STATE", "STEP", "EPOCH", "METRIC", "LAST", "BEST", "STARTED", "TIME", "SESSIONS",
-    "FROM", "TAGS", "ABOUT",
+    "FROM", "DURABLE", "TAGS", "ABOUT",
 )  # fmt: skip
 _MAX_ABOUT = 60
 _MAX_CELL = 24
 """Characters of a setting."""
-_LEFT_OUT = (("EPOCH",), ("SESSIONS",), ("FROM",), ("STARTED",), ("BEST",), ("TIME",), ("TAGS",))
+_LEFT_OUT = (
+    ("EPOCH",),
+    ("SESSIONS",),
+    ("FROM",),
+    ("STARTED",),
+    ("BEST",),
+    ("TIME",),
+    ("TAGS",),
+    ("DURABLE",),
+)
 """Columns that are left out on a narrow terminal, in this order, until the rest fits; after them settings,
 the last one first, then `_LAST_LEFT_OUT`."""
 _LAST_LEFT_OUT = (("METRIC", "LAST", "BEST"),)
@@ -76,7 +85,8 @@ def command(
     Packages without a value do not match, and are sorted last. Put < and > into quotes.
 
     Settings in which the packages differ, and keys of the query, are columns. FROM is the parent of a fork,
-    and the step. TAGS begin with a star if the package is starred. ABOUT is the description and the note,
+    and the step. DURABLE is the step up to which the remote copy has the run, or since which it does not get
+    further. TAGS begin with a star if the package is starred. ABOUT is the description and the note,
     with early stop or time limit if that ended the run, or the last error of a failed run. On a narrow
     terminal columns are left out. Below the table of a sweep are mean and standard deviation over the
     succeeded runs that differ only in their seed.
@@ -348,6 +358,7 @@ def _cells(row: PackageSummary) -> list[str]:
         terminal.format_duration(row.seconds),
         str(row.sessions),
         "" if row.parent is None else f"{row.parent}@{row.parent_step}",
+        _format_durable(row),
         _format_tags(row),
         _about(row),
     ]
@@ -360,6 +371,17 @@ def _format_started(seconds: float | None) -> str:
     if sys.stdout.isatty():
         return format_age(time.time() - seconds)
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
+
+
+def _format_durable(row: PackageSummary) -> str:
+    """Returns the step up to which the remote copy of a package has the run; ``not since`` it, if the copy
+    does not get further; empty without a copy."""
+    if row.durability is None:
+        return ""
+    step = "" if row.durable_step is None else str(row.durable_step)
+    if row.remote_error is not None:
+        return f"not since {step}" if step else "no"
+    return step or "no step"
 
 
 def _format_tags(row: PackageSummary) -> str:

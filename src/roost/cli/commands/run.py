@@ -19,6 +19,7 @@ from roost.cli.options.program_options import ProgramCommand, program_options, t
 from roost.cli.options.rank_options import ranks_options, take_time_limit
 from roost.cli.options.remote_option import remote_option, remote_override, take_remote
 from roost.cli.options.session_options import take_session_options
+from roost.cli.options.steal_option import steal_option
 from roost.cli.other_tools import batch_script, option_values
 
 if TYPE_CHECKING:
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 
 _NOT_OF_PROGRAMS = {
     "config": "-c", "project": "--project", "tuning": "-f", "step": "--iter", "no_save": "-ns",
-    "use_description": "-sd", "initialize": "--initialize", "pdb": "--pdb", "explain": "--explain",
-    "print_config": "--print-config", "as_json": "--json",
+    "use_description": "-sd", "initialize": "--initialize", "pdb": "--pdb", "profile": "--profile",
+    "explain": "--explain", "print_config": "--print-config", "as_json": "--json",
 }  # fmt: skip
 
 
@@ -44,6 +45,11 @@ _NOT_OF_PROGRAMS = {
     metavar="STEP",
     help="With --name of an existing package: resume from the checkpoint of this step.",
 )
+@click.option(
+    "--profile",
+    is_flag=True,
+    help="Measure some steps, and print what holds the run back: profile.seconds=20.",
+)
 @click.option("-ns", "no_save", is_flag=True, help="Name the package NOSAVE: a trial that can be deleted.")
 @click.option("-sd", "use_description", is_flag=True, help="Name the package by its description.")
 @click.option(
@@ -51,6 +57,7 @@ _NOT_OF_PROGRAMS = {
     is_flag=True,
     help="Only build everything, save step 0 and show the model; roost continue trains it.",
 )
+@steal_option
 @program_options
 @following_evaluation
 @device_options("auto")
@@ -80,6 +87,7 @@ def command(arguments: tuple[str, ...], **options: Any) -> int:
     roost run config.yaml --time-limit 11h30m --restart 3
     roost run config.yaml --remote s3://bucket/runs   # roost pull restores it on another machine
     roost run config.yaml --evaluate --variants variants.yaml   # tests the best weights at the end
+    roost run config.yaml --profile            # what holds it back; roost profile shows it again
     roost run config.yaml --explain optimizers.main.lr
     roost run root_config.json epochs=5 roost.precision=bf16    # a project of DLNest
     roost run -- python train.py --epochs 2    # any program, with its code, output and metrics
@@ -87,12 +95,19 @@ def command(arguments: tuple[str, ...], **options: Any) -> int:
     roost run --from git+https://github.com/ORG/REPO@v1.0 -- python main.py
     """
     absent = {**_NOT_OF_PROGRAMS, "evaluate": "--evaluate"}
+    if options["steal"] and options["name"] is None:
+        raise UsageError(
+            "--steal takes an existing package over",
+            fix="add --name NAME, or use `roost continue PACKAGE --steal`",
+        )
     remote = take_remote(options)
     program = take_program_options(options, arguments, command="run", absent=absent, remote=remote)
     if program is not None:
         return _run_program(program, options)
     config, overrides = config_and_overrides(options.pop("config"), arguments)
     overrides += take_time_limit(options) + remote_override(remote)
+    if options.pop("profile"):
+        overrides += ("roost.profile.seconds=20",)  # so DLNest's contract refuses it
     if options["step"] is not None and options["name"] is None:
         raise UsageError(
             "--iter resumes an existing package", fix="add --name NAME, or use `roost continue PACKAGE`"
@@ -122,7 +137,11 @@ def _run_program(program: TypedProgram, options: dict[str, Any]) -> int:
     limit = options.pop("time_limit")
     detach, session = take_session_options(options)
     request = RunProgramRequest(
-        program=program, device=session["device"], ranks=session["ranks"], time_limit=limit
+        program=program,
+        device=session["device"],
+        ranks=session["ranks"],
+        steal=options["steal"],
+        time_limit=limit,
     )
     return follow_or_detach(run_program(request), detach=detach)
 

@@ -8,6 +8,7 @@ remote_option: `--remote`, the remote copy of a new package
 evaluation_options: `--checkpoints`, `--variants` and others that say what is evaluated
 program_options: a program after `--`, and the options that apply to it
 trust_option: `--trust`
+steal_option: `--steal`
 follow_options: `--detach` and `--pdb`
 resource_options: `--gpus`, `--priority` and all other options of a task
 session_options: all of these, for the commands that start a session

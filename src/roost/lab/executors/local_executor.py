@@ -28,6 +28,8 @@ from roost.lab.sessions import attempts_in_circles, session_control
 from roost.lab.sessions.abandoned_sessions import end_abandoned
 from roost.lab.sessions.session_plan import SessionPlan, add_session
 from roost.package import session_folder, sessions
+from roost.package.owner import other_owner, takeover
+from roost.package.owner.other_owner import OtherOwner, OwnerLooks
 from roost.package.package import PackageFolder
 from roost.package.session_folder import SessionFolder
 from roost.package.sessions import ProcessIdentity, Session, unix_seconds
@@ -51,6 +53,7 @@ class LocalExecutor:
         self._last_running: dict[str, Session] = {}
         self._cores: dict[str, Sequence[int]] = {}
         """The cores of each live task that requested a number of them."""
+        self._owner_looks = OwnerLooks()
 
     def start(self, task: Task, cards: Sequence[Card]) -> Callable[[], None]:
         """Implements `Executor.start`: adds a session to the task's folder, with a supervisor that outlives
@@ -74,6 +77,7 @@ class LocalExecutor:
         lock_fd = folder.lock()
         held = None
         try:
+            gone = self._gone_owner(folder)
             # The scheduler has left the memory that must stay free; other users do the same when they choose
             # cards.
             held = (
@@ -91,6 +95,7 @@ class LocalExecutor:
                 is_queued=True,
                 added={
                     **_continued_request(folder, task),
+                    **({} if gone is None else {"taken_over": takeover.gone_line(gone)}),
                     "task": task.id,
                     "attempt": task.attempt,
                     "cards": [card.id for card in cards],
@@ -120,6 +125,24 @@ class LocalExecutor:
                 self._templates.prepare(spec)
 
         return finish
+
+    def _gone_owner(self, folder: SessionFolder) -> OtherOwner | None:
+        """Returns the session of another machine that owned the package and is gone; None if there is none.
+
+        Raises:
+            Refused: It still gives signs of life, or was not looked at long enough.
+        """
+        other = other_owner.find_other(folder.path) if folder.is_package else None
+        if other is None:
+            self._owner_looks.forget(folder.path)
+            return None
+        if self._owner_looks.seconds_until_gone(other) > 0:
+            raise Refused(
+                f"{other.name} gives no sign of life",
+                where=folder.path,
+                fix="wait: it starts if a second look finds none either",
+            )
+        return other
 
     def poll(self, task: Task) -> AttemptStatus:
         """Implements `Executor.poll`, by the records of its sessions."""

@@ -12,6 +12,7 @@ from roost.lab.notices import event_cursor, notice_events
 from roost.lab.notices.event_cursor import NoticeCursor
 from roost.lab.notices.notice_events import EVENT_BY_KIND, INVALID_SETTINGS_EXIT_CODE
 from roost.lab.queue.queue_store import QueueStore
+from roost.lab.scheduling.durability_events import DurabilityEvents
 from roost.lab.scheduling.stall_events import StallEvents
 from roost.supervisor.notices import run_notice_list
 
@@ -30,7 +31,7 @@ class NoticeDispatcher:
     """
 
     def __init__(self, store: QueueStore) -> None:
-        self._store, self._stalls = store, StallEvents(store)
+        self._store, self._stalls, self._durability = store, StallEvents(store), DurabilityEvents(store)
         self._child: subprocess.Popen[bytes] | None = None
         self._fd: int | None = None
         self._seq: int | None = None
@@ -47,10 +48,11 @@ class NoticeDispatcher:
         return {} if self._fd is None else {self._fd: ""}
 
     def run(self) -> None:
-        """Records new stalls, and starts a sending process if there are receivers and events that need a
-        notice."""
+        """Records new stalls and copies that do not get further, and starts a sending process if there are
+        receivers and events that need a notice."""
         now = time.monotonic()
         self._stalls.record_new(now)
+        self._durability.record_new(now, wall=time.time())
         self._send_unsent(now)
         if self._is_sending():
             return

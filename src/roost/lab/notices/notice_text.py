@@ -15,9 +15,12 @@ from roost.base.text.terminal_text import escape_control
 from roost.lab.notices.notice_events import END, EVENT_BY_KIND, FAIL, STALL
 from roost.lab.queue.history import QueueEvent
 from roost.lab.queue.task import Task
+from roost.lab.scheduling.durability_events import NOT_DURABLE
 from roost.lab.scheduling.stall_events import STALLED
 from roost.package import records
 
+_OF_LIVE_TASKS = (STALLED, NOT_DURABLE)
+"""The kinds of events after which a task continues."""
 _MAX_LINES, _MAX_METRICS = 30, 12
 _MAX_NAME, _MAX_REASON = 80, 1000
 """The lengths of a name and of a reason, in characters."""
@@ -49,9 +52,10 @@ def one_line(text: str, max_length: int) -> str:
 def duration_seconds(event: QueueEvent, task: Task) -> float | None:
     """Returns how long a task had run at an event, in seconds; None if it never started or has been
     restarted."""
-    if task.started is None or (event.kind != STALLED and task.state != event.kind):
+    is_live = event.kind in _OF_LIVE_TASKS
+    if task.started is None or (not is_live and task.state != event.kind):
         return None
-    until = event.at if event.kind == STALLED or task.ended is None else task.ended
+    until = event.at if is_live or task.ended is None else task.ended
     return max(0.0, until - task.started)
 
 

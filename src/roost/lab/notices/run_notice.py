@@ -2,7 +2,8 @@
 
 Started by `roost.supervisor.notices.run_notice_process` as ``python -m roost.lab.notices.run_notice PACKAGE
 SESSION ENTRY`` after the run has ended, where ENTRY is the run's entry in the list of
-`roost.supervisor.notices.run_notice_list`, or is left out; with ``stalled`` in its place at a stall.
+`roost.supervisor.notices.run_notice_list`, or is left out; while the run continues with ``stalled`` or ``not
+durable`` in its place.
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ from roost.lab.queue.history import QueueEvent
 from roost.lab.queue.queue_store import QueueStore
 from roost.lab.queue.task import CRASHED, Task
 from roost.lab.scheduling.attempt_outcome import describe_end
+from roost.lab.scheduling.durability_events import NOT_DURABLE, describe_not_durable
 from roost.lab.scheduling.stall_events import STALLED, describe_stall
 from roost.package import live_progress, sessions
+from roost.package.remote import remote_status
 from roost.package.sessions import Session
 from roost.supervisor.notices import run_notice_list
 
@@ -37,7 +40,7 @@ def send(
     session: int,
     settings: NoticeSettings,
     *,
-    has_stalled: bool,
+    kind: str = "",
     pauses: Sequence[float] = delivery.RETRY_PAUSES,
 ) -> list[str]:
     """Sends the notice of a session to all receivers; returns a line for each failure, with its reason.
@@ -46,11 +49,18 @@ def send(
         package: The package of the session.
         session: Its number.
         settings: The receivers and the events that they get.
-        has_stalled: Whether the notice is about the last stall; else about the end.
+        kind: `STALLED` for a notice about the last stall, `NOT_DURABLE` for one about the remote copy; empty:
+            about the end.
         pauses: As in `delivery.deliver`.
     """
     found = read_session(package, session)
-    event = _stall_event(found) if has_stalled else _end_event(package, found)
+    event = (
+        _stall_event(found)
+        if kind == STALLED
+        else _durability_event(package, found)
+        if kind == NOT_DURABLE
+        else _end_event(package, found)
+    )
     if event is None:
         return []
     task = Task(
@@ -62,7 +72,7 @@ def send(
         submitted=0.0,
         session=session,
         started=sessions.unix_seconds(found.recorded.started),
-        ended=None if has_stalled else event.at,
+        ended=None if kind else event.at,
     )
     if not settings.selects(
         EVENT_BY_KIND[event.kind], notice_text.duration_seconds(event, task), least_minutes=LEAST_MINUTES
@@ -99,6 +109,14 @@ def _stall_event(session: Session) -> QueueEvent | None:
     return QueueEvent(session.number, time.time(), None, STALLED, text) if text else None
 
 
+def _durability_event(package: Path, session: Session) -> QueueEvent | None:
+    """Returns an event of the remote copy; None if uploads do not fail now."""
+    status = remote_status.read(package)
+    if status is None or status.error_since is None:
+        return None
+    return QueueEvent(session.number, time.time(), None, NOT_DURABLE, describe_not_durable(status))
+
+
 def _end_event(package: Path, session: Session) -> QueueEvent | None:
     """Returns an event of the end; None if the session has not ended or never started."""
     record = session.record
@@ -113,14 +131,14 @@ def _end_event(package: Path, session: Session) -> QueueEvent | None:
 
 
 def main() -> int:
-    """``run_notice PACKAGE SESSION [stalled|ENTRY]``: sends the notice of one session."""
+    """``run_notice PACKAGE SESSION [stalled|not durable|ENTRY]``: sends the notice of one session."""
     package, session, more = Path(sys.argv[1]), int(sys.argv[2]), "".join(sys.argv[3:])
     try:
         failed = send(
             package,
             session,
             receivers.read_settings(notice_events.settings_path()),
-            has_stalled=more == "stalled",
+            kind=more if more in (STALLED, NOT_DURABLE) else "",
         )
     except (
         RoostError

@@ -54,9 +54,7 @@ def _send(entry: UnsentRunNotice, pauses: Sequence[float]) -> bool:
         return isinstance(error, NotFound)
     if session.state not in EVENT_BY_KIND:
         return False
-    run_notice.record_failures(
-        run_notice.send(package, session.number, settings, has_stalled=False, pauses=pauses)
-    )
+    run_notice.record_failures(run_notice.send(package, session.number, settings, pauses=pauses))
     return True
 
 

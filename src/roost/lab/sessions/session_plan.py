@@ -17,6 +17,8 @@ from roost.base.system.worker_protocol import (
     REPORT_VARIABLE,
 )
 from roost.lab.sessions import upload_reserve
+from roost.package import sessions
+from roost.package.owner import owner_file
 from roost.package.results import system_metrics
 from roost.package.seals import session_seal
 from roost.package.session_folder import SessionFolder
@@ -104,6 +106,7 @@ def add_session(
         is_queued: Whether it is an attempt of a task.
 
     Raises:
+        Refused: A session of another machine was begun at the same moment.
         OSError: The request file cannot be written.
     """
     from roost.devices import lease_files  # takes 2 ms, which a submission need not spend
@@ -111,6 +114,8 @@ def add_session(
     token = token or secrets.token_hex(16)
     bound = {"core_ids": list(core_ids)} if core_ids else {}
     request = {**plan.request, **(added or {}), **bound, "token": token}
+    if folder.is_package:
+        owner_file.claim(folder.path, session=sessions.next_number(folder.session_files), token=token)
     number = folder.new_session(request, is_durable=False)
     package, files = str(folder.package_path), folder.session_files
     own_folder = () if folder.is_package else (str(folder.path),)
@@ -136,6 +141,7 @@ def add_session(
         progress="" if plan.is_command else str(folder.progress),
         stacks=str(files / f"{number}.stacks.txt"),
         seal=str(session_seal.seal_path(folder.path, number)),
+        owner=str(owner_file.path_of(folder.path)) if folder.is_package else "",
         system=str(folder.path / system_metrics.FOLDER / f"{number}.jsonl"),
         samples=lease_files.make_samples_folder(),
         card_ids=leases.card_ids if leases is not None else (),

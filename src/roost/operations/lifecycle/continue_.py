@@ -65,6 +65,8 @@ class ContinueRequest:
     device: str | None = None
     """auto, cpu, cuda, mps or xpu; None: as in the session before."""
     force: bool = False
+    steal: bool = False
+    """Take the package over from a living session of another machine, which stops."""
     trust: bool = False
     """Read pickles of its checkpoint that are not signed with the key of this user."""
     project: Path | None = None
@@ -89,7 +91,8 @@ def continue_(request: ContinueRequest) -> StartedSession:
         NotFound: There is no such package, checkpoint or project.
         DamagedPackage: A file of the package is not as roost writes it.
         CheckpointError: The named checkpoint is damaged, or all checkpoints are gone.
-        Refused: The package is in use, the change needs ``force``, or this machine lacks the devices.
+        Refused: The package is in use, here or on another machine, the change needs ``force``, or this
+            machine lacks the devices.
         ConfigError: An override is wrong.
         UsageError: Options contradict each other.
         OSError: The request of the session cannot be written.
@@ -99,7 +102,7 @@ def continue_(request: ContinueRequest) -> StartedSession:
         return continue_program(package, request)
     if request.step is not None:
         request = replace(request, checkpoint=package.store().at_step(request.step).id)
-    lock_fd = lock_package(package)
+    lock_fd = lock_package(package, steal=request.steal)
     try:
         return _start_next(package, lock_fd, request)
     finally:
@@ -120,7 +123,12 @@ def _start_next(package: PackageFolder, lock_fd: int, request: ContinueRequest) 
     session_cards = require_startable(layout.request, ready.settings)
     notes = [*ready.prepare_package(), *layout.notes]
     started = start_session(
-        package, lock_fd, ready.request_body(layout.request), ready.settings, session_cards=session_cards
+        package,
+        lock_fd,
+        ready.request_body(layout.request),
+        ready.settings,
+        session_cards=session_cards,
+        steal=request.steal,
     )
     started.notes = [*notes, *started.notes]
     return started

@@ -61,6 +61,8 @@ class RunRequest:
     """Name the package by its description."""
     device: str | None = None
     """auto, cpu, cuda, mps or xpu; None: auto, or as in the session before if ``name`` continues."""
+    steal: bool = False
+    """Take the existing package ``name`` over from a living session of another machine, which stops."""
     initialize: bool = False
     """Save step 0, describe the model, and end: `continue` trains."""
     ranks: RankRequest = field(default_factory=RankRequest)
@@ -210,6 +212,7 @@ def _continue_existing(request: RunRequest, plan: TrainingDraft, path: Path) -> 
         ContinueRequest(
             package=path,
             step=request.step,
+            steal=request.steal,
             initialize=request.initialize,
             description=request.description
             if request.description != package.request.get("description")

@@ -57,6 +57,14 @@ class PackageSummary(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     note: str | None = None
     """The note that a person wrote, with line ends; any character may be in it."""
     starred: bool = False
+    remote: str | None = None
+    """The URL of the store of its remote copy, if it has one."""
+    durable_step: int | None = None
+    """The step up to which the remote copy has the run."""
+    durability: str | None = None
+    """The same for people: ``durable up to step 400, 12 MB to go``, ``NOT durable since step 400: …``."""
+    remote_error: str | None = None
+    """Why the remote copy does not get further."""
 
 
 FOREIGN = "foreign"

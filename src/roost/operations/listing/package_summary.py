@@ -21,6 +21,7 @@ from roost.package import labels, lineage, live_progress, records
 from roost.package.checkpoints import checkpoint
 from roost.package.dlnest import original_folder
 from roost.package.package import PackageFolder
+from roost.package.remote import remote_status
 from roost.package.sessions import Session
 
 
@@ -90,7 +91,21 @@ def _summarize_checked(path: Path) -> PackageSummary:
         tags=given.tags,
         note=given.note,
         starred=given.starred,
+        **_durability(path),
     )
+
+
+def _durability(path: Path) -> dict[str, Any]:
+    """Returns the fields about the remote copy of a package; none if it has no copy."""
+    status = remote_status.read(path)
+    if status is None:
+        return {}
+    return {
+        "remote": package_schema.printable(status.url),
+        "durable_step": status.step,
+        "durability": package_schema.printable(remote_status.describe(status)),
+        "remote_error": package_schema.printable(status.error),
+    }
 
 
 def _position(

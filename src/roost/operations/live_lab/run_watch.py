@@ -184,6 +184,7 @@ def _progress_change(id: str, found: ProgressDetails) -> TaskProgress:
         samples_per_second=record.samples_per_second if math.isfinite(record.samples_per_second) else 0.0,
         phase=record.phase,
         last_step=found.last_step,
+        durability=found.durability,
     )
 
 

@@ -117,8 +117,12 @@ def _progress(row: TaskRow) -> str:
     total = row.total_steps
     done = f"{row.step}/{total} ({row.step / total:.0%})" if total else f"step {row.step}"
     if row.last_step is not None and row.left is not None:
-        return f"{done}, ends about step {row.last_step} in {format_duration(row.left)}"
-    return f"{done}, {format_duration(row.left)} left" if row.left is not None else done
+        parts = [done, f"ends about step {row.last_step} in {format_duration(row.left)}"]
+    else:
+        parts = [done, *([f"{format_duration(row.left)} left"] if row.left is not None else [])]
+    if row.durability is not None:  # without the error, or what is to go
+        parts.append(row.durability.partition(":")[0].partition(",")[0])
+    return ", ".join(parts)
 
 
 def _memory(row: TaskRow) -> str:

@@ -50,7 +50,7 @@ def continue_program(package: PackageFolder, request: ContinueRequest) -> Starte
     ranks = with_previous_layout(request.ranks, package, ())
     require_one_process(ranks)
     settings = program_settings(time_limit)
-    lock_fd = lock_package(package)
+    lock_fd = lock_package(package, steal=request.steal)
     try:
         package_schema.require_folders(package)
         package_schema.require_session_files(package)
@@ -60,12 +60,16 @@ def continue_program(package: PackageFolder, request: ContinueRequest) -> Starte
         project = request.project if request.project is not None else Path(program.project)
         notes = [
             f"{name} was not copied, and its link is broken; if the program needs it, add --project DIR"
-            for name in snapshot.renew_links(package.path, package.manifest, project)
+            for name in snapshot.renew_links(
+                package.path, package.manifest, project, copied_into=program.copied_into
+            )
         ]
         if request.description:
             package.describe(request.description)
         body = program_session(program, layout, request.description)
-        started = start_session(package, lock_fd, body, settings, session_cards=session_cards)
+        started = start_session(
+            package, lock_fd, body, settings, session_cards=session_cards, steal=request.steal
+        )
     finally:
         os.close(lock_fd)
     started.notes = [*notes, *started.notes]

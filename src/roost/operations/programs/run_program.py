@@ -48,6 +48,8 @@ class RunProgramRequest:
     ranks: RankRequest = field(default_factory=RankRequest)
     """The cards of the program, its share of the host, and automatic restarts. It is one process, and starts
     its own children."""
+    steal: bool = False
+    """Take the existing package of its name over from a living session of another machine, which stops."""
     time_limit: str | None = None
     """The time within which it must end, as in ``limits.wall_time``."""
 
@@ -123,6 +125,7 @@ def _continue_existing(request: RunProgramRequest, draft: ProgramDraft, path: Pa
             overrides=limit,
             device=request.device,
             ranks=request.ranks,
+            steal=request.steal,
             command=sys.argv,
         ),
     )
@@ -138,6 +141,7 @@ def _differences(draft: ProgramDraft, package: PackageFolder) -> Sequence[str]:
             ("its folder", before.cwd, now.cwd),
             ("--resume-with", before.resume_with, now.resume_with),
             ("--metric", before.metrics, now.metrics),
+            ("--checkpoint", before.checkpoint_pattern, now.checkpoint_pattern),
             ("--stage", before.stage, now.stage),
         )
         if old != new

@@ -15,7 +15,7 @@ from roost.base.system import state_folder
 from roost.devices.resource_request import TaskOptions
 from roost.lab.queue.task import Task
 from roost.lab.sessions.abandoned_sessions import end_abandoned
-from roost.operations import lab
+from roost.operations import lab, work_progress
 from roost.operations.programs.program_package import (
     ProgramDraft,
     TypedProgram,
@@ -38,6 +38,7 @@ from roost.operations.queue.resources import (
 )
 from roost.operations.sessions.program_plan import program_plan, program_session
 from roost.package.kinds import TaskKind
+from roost.package.owner import takeover
 from roost.package.package import PackageFolder
 from roost.package.program_request import ProgramRequest
 from roost.supervisor.limits import SessionLimits
@@ -100,6 +101,7 @@ def submit_continue_program(
         require_unqueued(package.path)
         end_abandoned(package)
         os.close(package.lock())  # refused while a session runs
+        takeover.require_no_owner(package.path, report=work_progress.report)
         program = ProgramRequest.of(package.request)
         lab.ensure_daemon()
         task = _new_task(package, program, options, conditions)

@@ -19,6 +19,7 @@ from roost.operations.queue.task_labels import TaskLabels
 from roost.operations.task_results import Sweep, TaskRow
 from roost.package import live_progress, sessions
 from roost.package.live_progress import ProgressRecord
+from roost.package.remote import remote_status
 
 if TYPE_CHECKING:
     from roost.lab.memory.memory_prediction import MemoryReservation
@@ -186,6 +187,8 @@ class ProgressDetails(NamedTuple):
     known."""
     last_step: int | None = None
     """The step at which the session will end, about, if the run does not finish in it."""
+    durability: str | None = None
+    """How far the remote copy is, in one line; None: there is none."""
 
 
 def task_row(
@@ -222,6 +225,7 @@ def task_row(
         total_steps=None if progress is None else progress.record.total_steps or None,
         left=None if progress is None else progress.left,
         last_step=None if progress is None else progress.last_step,
+        durability=None if progress is None else progress.durability,
         **dict(zip(_COMMON_FIELDS, _common_values(task), strict=True)),
     )
 
@@ -264,7 +268,9 @@ def progress_details(
         if math.isfinite(left):
             last_step = live_progress.last_step(record, seconds_to_finish=left, seconds_to_end=to_end)
         left = min(left, to_end)
-    return ProgressDetails(record, left if math.isfinite(left) else None, last_step)
+    status = remote_status.read(task.folder)
+    durability = None if status is None else remote_status.describe(status)
+    return ProgressDetails(record, left if math.isfinite(left) else None, last_step, durability)
 
 
 _COMMON_FIELDS = [

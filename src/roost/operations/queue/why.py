@@ -29,6 +29,7 @@ from roost.operations.queue.task_labels import TaskLabels
 from roost.operations.task_results import TaskEvent, TaskExplanation
 from roost.package import session_folder, sessions
 from roost.package.program_request import ProgramRequest
+from roost.package.remote import remote_status
 
 
 def why(text: str) -> list[TaskExplanation]:
@@ -93,7 +94,9 @@ def _explanation(
     ahead: int | None,
     is_watched: bool,
 ) -> TaskExplanation:
-    line = labels.replace_ids(state_line) + _guard_note(task) + _place_note(task, ahead)
+    line = (
+        labels.replace_ids(state_line) + _guard_note(task) + _durability_note(task) + _place_note(task, ahead)
+    )
     if resolve.is_removed(task) and REMOVED_NOTE not in line:
         line += f"; {REMOVED_NOTE}"
     if task.need.opportunistic and task.state not in ENDED:
@@ -159,6 +162,12 @@ def _guard_note(task: Task) -> str:
         return ""
     continued = "continued" if task.state in ENDED else "continues"
     return f"; its guard was killed at {format_clock(lost, seconds=True)}, and it {continued} without one"
+
+
+def _durability_note(task: Task) -> str:
+    """Returns how far the remote copy of a task's package is; empty without one."""
+    status = remote_status.read(Path(task.package)) if task.traits.locks_package else None
+    return "" if status is None else f"; its remote copy is {remote_status.describe(status)}"
 
 
 def _can_continue(task: Task) -> bool:

@@ -25,6 +25,7 @@ from roost.devices import inventory, visible_cards
 from roost.devices.lease import Leases
 from roost.lab.sessions.abandoned_sessions import end_abandoned
 from roost.lab.sessions.session_plan import SessionPlan, add_session, callers_environment
+from roost.operations import work_progress
 from roost.operations.sessions import foreground_lease, multi_node, rank_layout, requirements
 from roost.operations.sessions.foreground_lease import SessionCards
 from roost.operations.sessions.program_plan import program_plan
@@ -37,6 +38,7 @@ from roost.operations.sessions.session_deadline import (
 )
 from roost.package import sessions
 from roost.package.kinds import TaskKind
+from roost.package.owner import takeover
 from roost.package.package import PackageFolder
 from roost.package.session_schema import SessionRequest
 from roost.supervisor import guard_start
@@ -130,6 +132,7 @@ def start_session(
     settings: RunSettings,
     *,
     session_cards: SessionCards = SessionCards(),  # noqa: B008  - immutable
+    steal: bool = False,
 ) -> StartedSession:
     """Adds a session to a package and starts it.
 
@@ -140,14 +143,19 @@ def start_session(
         request: The request of the session.
         settings: The effective settings.
         session_cards: As returned by `require_startable`.
+        steal: Whether to take the package over from a living session of another machine.
 
     Raises:
         OSError: The request cannot be written.
         RoostError: The supervisor did not start.
-        Refused: The deadline is past, or another process has taken the GPUs meanwhile.
+        Refused: The deadline is past, or another process has taken the GPUs or the package meanwhile.
     """
     deadline = deadline_of(settings.limits)
     deadline.notes.extend(session_cards.notes)
+    taken_over = takeover.take_over(package.path, steal=steal, report=work_progress.report)
+    if taken_over is not None:
+        request.taken_over = taken_over
+        deadline.notes.append(taken_over)
     cards = session_cards.ids if session_cards.hide_others else request.cards
     with closing(foreground_lease.take_leases(session_cards, package.path)) as leases:
         return _start_with_leases(package, lock_fd, request, settings, deadline, leases, cards)
@@ -337,14 +345,26 @@ def start_worker(
     return guard_start.start_session(given, lock_fd=lock_fd).process
 
 
-def lock_package(package: PackageFolder) -> int:
+def lock_package(package: PackageFolder, *, steal: bool = False) -> int:
     """Takes the lock of the package, after completing the record of a session that was killed.
 
+    Args:
+        package: The package.
+        steal: Whether its session may take the package over from a living one of another machine;
+            `start_session` does it.
+
     Raises:
-        Refused: Another process writes to the package.
+        Refused: Another process writes to the package, on this machine or on another one.
     """
     end_abandoned(package)
-    return package.lock()
+    lock_fd = package.lock()
+    try:
+        if not steal:
+            takeover.require_no_owner(package.path, report=work_progress.report)
+    except BaseException:
+        os.close(lock_fd)
+        raise
+    return lock_fd
 
 
 def supervisor_limits(settings: LimitSettings) -> SessionLimits:

@@ -30,6 +30,7 @@ from roost.base import durable, safe_read
 from roost.base.errors import Damaged, NotFound, RoostError
 from roost.package.checkpoints import checkpoint
 from roost.package.checkpoints.checkpoint import Manifest
+from roost.package.owner import owner_file
 from roost.package.remote import remote_status
 from roost.package.remote.copy_index import CopiedFile
 
@@ -335,7 +336,8 @@ def is_being_written(fd: int) -> bool:
 def _is_skipped(name: str) -> bool:
     folder, _, last = name.rpartition("/")
     is_damaged = folder == _CHECKPOINTS and ".ckpt.corrupt" in last
-    return durable.is_staging(last) or name == remote_status.NAME or is_damaged
+    is_of_machine = name in (remote_status.NAME, owner_file.NAME)
+    return durable.is_staging(last) or is_of_machine or is_damaged
 
 
 def _is_text(name: str) -> bool:

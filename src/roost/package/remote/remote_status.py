@@ -12,6 +12,7 @@ from roost.base import durable, safe_read
 from roost.base.system import process_identity
 from roost.base.text.byte_sizes import format_bytes
 from roost.base.text.timestamps import format_time
+from roost.package import labels
 
 NAME = "remote.json"
 FORMAT = 1
@@ -69,6 +70,7 @@ def write(package: Path, status: RemoteStatus) -> None:
         OSError: It cannot be written.
     """
     durable.write_unsynced(package / NAME, msgspec.json.format(msgspec.json.encode(status), indent=1))
+    labels.renew_stamp(package / "sessions")  # lists of packages read the status again
 
 
 def describe(status: RemoteStatus) -> str:

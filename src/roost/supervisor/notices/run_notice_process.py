@@ -1,5 +1,5 @@
 """Starts the process that sends the notice of a run outside the queue: the guard at the run's end, the
-supervisor at a stall (standard library only)."""
+supervisor at a stall, or if its remote copy does not get further (standard library only)."""
 
 # Standard library only
 
@@ -53,6 +53,11 @@ def send_end_notice(spec: SessionSpec, entry: RunNoticeEntry | None) -> None:
 def send_stall_notice(spec: SessionSpec) -> None:
     """Sends the notice of a stall."""
     _start_sender(spec, spec.session, "stalled")
+
+
+def send_durability_notice(spec: SessionSpec) -> None:
+    """Sends the notice that the remote copy does not get further."""
+    _start_sender(spec, spec.session, "not durable")
 
 
 def _start_sender(spec: SessionSpec, session: int, third_argument: str) -> int | None:

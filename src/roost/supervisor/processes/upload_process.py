@@ -98,6 +98,10 @@ class UploadProcess:
             return
         self._send("sealed\n")
         self._wait(_SEAL_SECONDS)
+        self.kill()
+
+    def kill(self) -> None:
+        """Ends the process at once: nothing more is uploaded."""
         if self._pid is not None:
             os.kill(self._pid, signal.SIGKILL)
             os.waitpid(self._pid, 0)

@@ -22,6 +22,7 @@ from roost.package.checkpoints.checkpoint_store import CheckpointStore
 from roost.package.checkpoints.part_files import PartFile
 from roost.package.checkpoints.pickled_values import Pickles
 from roost.package.checkpoints.retention import RetentionPolicy
+from roost.package.owner import owner_file
 from roost.package.package import PackageFolder
 from roost.train.checkpointing import checkpoint_writer
 from roost.train.checkpointing.checkpoint_writer import PendingSave, WritePace
@@ -225,6 +226,8 @@ class Checkpoints:
         return checkpoint.checkpoint_folder(folder, manifest.id)
 
     def _with_lineage(self, manifest: Manifest, id: int) -> Manifest:
+        if self._package is not None:
+            owner_file.require_not_taken_over(self._package.path, self._session)
         parent = self._parent
         return msgspec.structs.replace(
             manifest,
@@ -242,10 +245,9 @@ class Checkpoints:
         """Removes the checkpoints that no track keeps; called only after the new one is committed."""
         found = checkpoint.read_manifests(self.store.folder)
         kept = retention.retained_ids(found, self.policy)
-        if self.hold is not None:
-            kept |= self.hold(found, kept)
+        stays = kept if self.hold is None else kept | self.hold(found, kept)
         for manifest in found:
-            if manifest.id not in kept:
+            if manifest.id not in stays:
                 durable.remove_folder(checkpoint.checkpoint_folder(self.store.folder, manifest.id))
         if self._package is not None:
             left = [manifest for manifest in found if manifest.id in kept]

@@ -6,8 +6,6 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from roost.base import durable
 from roost.train.hook import Hook, Phase
+from roost.train.mirrors import mirror_process
+from roost.train.mirrors.mirror_process import MirrorTask
 from roost.train.mirrors.sink import RunIdentity, SessionEnd
 
 if TYPE_CHECKING:
@@ -35,8 +34,8 @@ class Mirrors(Hook):
         settings: The settings of each kind, such as ``{"csv": CsvSettings()}``; see
             `roost.train.mirrors.mirror_kinds.enabled_mirrors`.
         identity: The names under which mirrors show the run; named by its folder when None.
-        max_wait_seconds: How long the end of the run waits for the mirrors. The next session sends what is
-            missing then.
+        max_wait_seconds: How long the end of the run waits for the mirrors. The next session, or `roost
+            mirror --flush`, sends what is missing then.
     """
 
     phase = Phase.REPORT
@@ -59,20 +58,14 @@ class Mirrors(Hook):
         self._running = {kind: self._start(kind, settings) for kind, settings in self._settings.items()}
 
     def _start(self, kind: str, settings: Any) -> subprocess.Popen[bytes]:
-        """Starts a mirror in its own process session, so that it can be killed together with all processes
-        that its library starts."""
-        task = {
-            "package": str(self._package),
-            "kind": kind,
-            "settings": msgspec.to_builtins(settings),
-            "identity": msgspec.to_builtins(self._identity),
-        }
-        fd = _unnamed_file(msgspec.json.encode(task))
-        try:
-            command = [sys.executable, "-P", "-m", "roost.train.mirrors", str(fd)]
-            return subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[fd], start_new_session=True)
-        finally:
-            os.close(fd)
+        return mirror_process.start(
+            MirrorTask(
+                package=str(self._package),
+                kind=kind,
+                settings=msgspec.to_builtins(settings),
+                identity=self._identity,
+            )
+        )
 
     def on_epoch(self, trainer: Trainer) -> None:
         for kind, process in self._running.items():
@@ -97,7 +90,7 @@ class Mirrors(Hook):
             self._wait(running, began + self._max_wait_seconds)
         for kind, process in running.items():
             if process.poll() is None:
-                text = "did not receive all rows in time; the next session sends the rest"
+                text = "did not receive all rows in time; `roost mirror --flush` sends the rest"
                 print(f"mirror {kind}: {text}", flush=True)
                 with contextlib.suppress(ProcessLookupError):  # it has not started yet
                     os.killpg(process.pid, signal.SIGKILL)
@@ -111,19 +104,6 @@ class Mirrors(Hook):
         for process in running.values():
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(max(until - time.monotonic(), 0.001))
-
-
-def _unnamed_file(data: bytes) -> int:
-    """The descriptor of a file without a name that holds ``data``. A pipe takes only 64 KiB; with more data,
-    training would wait until the mirror has imported its library."""
-    try:
-        fd = os.memfd_create("roost-mirror")
-    except (AttributeError, OSError):  # not Linux, an old C library, or a system call filter
-        with tempfile.TemporaryFile() as file:
-            fd = os.dup(file.fileno())
-    durable.append(fd, data)
-    os.lseek(fd, 0, os.SEEK_SET)
-    return fd
 
 
 def _write_stdin(process: subprocess.Popen[bytes], line: bytes) -> None:

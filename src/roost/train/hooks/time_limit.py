@@ -12,6 +12,7 @@ from roost.base.session_end.deadline_files import DeadlineFiles
 from roost.base.system.worker_protocol import TIME_LIMIT
 from roost.base.text.durations import format_duration, format_short_duration
 from roost.base.text.timestamps import format_clock
+from roost.package.remote.upload_time import UploadTime
 from roost.train.deadline import Deadline
 from roost.train.hook import Hook, Phase
 from roost.train.session_forecast import SessionForecast
@@ -37,13 +38,22 @@ class TimeLimit(Hook):
         ends: The time limit, in seconds since 1970; None: only the files may give one.
         begun: The start of the session, in seconds since 1970.
         files: The deadline files; None: there are none.
+        upload: How long the upload of a checkpoint takes; None: the run has no remote copy.
     """
 
     phase = Phase.REPORT  # its `before_save` is called last, when the other hooks have prepared the save
 
-    def __init__(self, ends: float | None, begun: float, files: DeadlineFiles | None = None) -> None:
+    def __init__(
+        self,
+        ends: float | None,
+        begun: float,
+        files: DeadlineFiles | None = None,
+        *,
+        upload: UploadTime | None = None,
+    ) -> None:
         self._given, self._begun = math.inf if ends is None else ends, begun
         self._files = files if files is not None else DeadlineFiles(())
+        self._upload, self._has_measured_upload = upload, False
         self._is_over = threading.Event()
         self._thread: threading.Thread | None = None
         self._deadline: Deadline | None = None
@@ -139,6 +149,7 @@ class TimeLimit(Hook):
             self._note_loop(trainer, deadline)
             self._note_saves(trainer, deadline)
             self._say_forecast(trainer, deadline)
+            self._note_upload(trainer, deadline)
             self._stop_if_due(trainer, deadline)
             # Only in this thread: a request by a hook would take effect at once, as if the hooks of all ranks
             # had made it.
@@ -174,6 +185,21 @@ class TimeLimit(Hook):
         if is_first and deadline.is_set and not trainer.wants_to_stop:
             took, before = format_short_duration(deadline.save_seconds), format_duration(deadline.reserve())
             print(f"a save takes {took}: the last one {before} before {format_clock(self._ends)}", flush=True)
+
+    def _note_upload(self, trainer: Trainer, deadline: Deadline) -> None:
+        if self._upload is None or trainer.checkpoints is None or not deadline.is_set:
+            return
+        seconds = self._upload.seconds(trainer.checkpoints.newest)
+        if seconds is None:
+            return
+        deadline.upload_seconds = self._upload.excess_seconds(seconds, self._ends - self._begun)
+        if not self._has_measured_upload and not trainer.wants_to_stop:
+            self._has_measured_upload = True
+            took, before = format_short_duration(seconds), format_duration(deadline.reserve())
+            print(
+                f"an upload takes {took}: the last save {before} before {format_clock(self._ends)}",
+                flush=True,
+            )
 
     def _stop_if_due(self, trainer: Trainer, deadline: Deadline, *, saves: bool = False) -> None:
         """Requests the stop if it is due; with ``saves``, also if there is no time for this save and a later

@@ -19,22 +19,14 @@ from typing import Any, NoReturn
 import msgspec
 
 from roost.train.mirrors.mirror_kinds import KINDS, MIRRORS_FOLDER
-from roost.train.mirrors.sink import RunIdentity, SessionEnd
+from roost.train.mirrors.mirror_process import MirrorTask
+from roost.train.mirrors.sink import SessionEnd
 from roost.train.mirrors.sink_retry import RetryingFeed
 
 _POLL_SECONDS = 0.5
 """Seconds between two reads of the files."""
 _NICENESS = 10
 """The increment of the niceness, so that training has priority."""
-
-
-class MirrorTask(msgspec.Struct, frozen=True, kw_only=True):
-    """The task of a mirror's process."""
-
-    package: str
-    kind: str
-    settings: dict[str, Any]
-    identity: RunIdentity
 
 
 def main() -> NoReturn:
@@ -54,6 +46,10 @@ def main() -> NoReturn:
         lambda: kind.make_sink(package, settings, task.identity),
         package / MIRRORS_FOLDER / f"{task.kind}.json",
     )
+    if task.is_flush:
+        report = retrying.flush(msgspec.convert(sys.stdin.readline().strip(), SessionEnd))
+        print(msgspec.json.encode(report).decode(), flush=True)
+        _exit_now()
     line = b""
     while not line.endswith(b"\n"):
         retrying.send_new()

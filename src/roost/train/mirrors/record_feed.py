@@ -12,6 +12,7 @@ from roost.base import durable
 from roost.package import records, sessions
 from roost.package.records import Row
 from roost.package.results.records_follower import RowsFollower
+from roost.train.mirrors import mirror_completeness
 from roost.train.mirrors.sink import SessionEnd, Sink, SinkPosition
 
 
@@ -76,8 +77,11 @@ class RecordFeed:
         Raises:
             OSError: The file cannot be written.
         """
+        self._save({})
+
+    def _save(self, added: dict[str, Any]) -> None:
         far = {"last_step": self._last_step(), "headers": len(self._headers)}
-        body = {**self._sink.state(), "token": self._token, **far}
+        body = {**self._sink.state(), "token": self._token, **far, **added}
         if self._note is not None and body != self._noted:
             durable.write(self._note, sessions.to_json(body))
             self._noted = body
@@ -86,10 +90,13 @@ class RecordFeed:
         return max((row["step"] for row in self._newest.values()), default=-1)
 
     def close(self, end: SessionEnd) -> None:
-        """Flushes the sink, saves its position, and closes it."""
+        """Flushes the sink, saves its position, closes it, and saves that it has all records
+        (`mirror_completeness`)."""
+        sizes = mirror_completeness.record_sizes(self._package)
         self._sink.flush()
         self.save_position()
         self._sink.close(end)
+        self._save({mirror_completeness.KEY: sizes})
 
     def discard(self) -> None:
         """Closes a sink that has failed."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from roost.base import durable
 from roost.base.errors import Refused
 from roost.base.text.terminal_text import escape_control
+from roost.train.mirrors.mirror_process import FlushReport
 from roost.train.mirrors.record_feed import RecordFeed
 from roost.train.mirrors.sink import SessionEnd, Sink
 
@@ -80,12 +81,27 @@ class RetryingFeed:
         self._try_at = self._clock()
         self.send_new()
         if self._feed is None:
-            self._print("the next session sends the missing rows")
+            self._print("`roost mirror --flush` sends the missing rows, or the next session")
             return
         try:
             self._feed.close(end)
         except Exception as error:  # noqa: BLE001  - printed
             self._give_up(error)
+
+    def flush(self, end: SessionEnd) -> FlushReport:
+        """Sends everything that the sink lacks of an ended session, in one try, and closes the sink."""
+        feed: RecordFeed | None = None
+        try:
+            self._take_lock()
+            feed = RecordFeed(self._package, self._make(), self._note)
+            rows = feed.open()
+            feed.close(end)
+        except Exception as error:  # noqa: BLE001  - reported
+            if feed is not None:
+                with contextlib.suppress(Exception):
+                    feed.discard()
+            return FlushReport(error=_format_error(error))
+        return FlushReport(rows=rows)
 
     def _give_up(self, error: Exception) -> None:
         if not self._failed:
