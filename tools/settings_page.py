@@ -29,12 +29,12 @@ with the keys of the contract that roost reads.
 |---|---|---|---|
 """
 _SAMPLE: dict[str, Any] = {
-    "data": {"mix": {}},
     "optimizers": {"NAME": {"class": "", "groups": [{}], "scheduler": {"class": ""}}},
     "early_stopping": {},
     "options": {"NAME": {}},
     "runner": {"losses": {"NAME": {}}, "metrics": {"NAME": {}}},
     "init_from": {},
+    "data": {"mix": {}, "stage": {}},
     "averages": {"NAME": {}},
     "statistics": {},
     "profile": {},

@@ -71,6 +71,14 @@ def _answers(name, of):
     globals()["nvmlDeviceGet" + name] = ask
 
 
+def nvmlSystemGetDriverVersion():
+    return _driver("DriverVersion").get("version", "550.54.15")
+
+
+def nvmlSystemGetCudaDriverVersion_v2():
+    return _driver("CudaDriverVersion").get("cuda", 12040)
+
+
 def _running(gpu):
     return [Found(pid=pid, usedGpuMemory=used) for pid, used in gpu.get("running", [])]
 
@@ -86,6 +94,12 @@ _answers("PowerUsage", lambda gpu: 305500)
 _answers("TotalEnergyConsumption", lambda gpu: int(time.monotonic() * 1000 * gpu.get("watts", 250)))
 _answers("ClockInfo", lambda gpu: 1755)
 _answers("CurrentClocksEventReasons", lambda gpu: gpu.get("reasons", 0))
+_answers("TemperatureThreshold", lambda gpu: 87)
+_answers("TotalEccErrors", lambda gpu: gpu.get("ecc", 0))
+_answers("RemappedRows", lambda gpu: [0, 0, *gpu.get("remapped", [0, 0])])
+_answers("PersistenceMode", lambda gpu: gpu.get("persistence", 1))
+_answers("CurrPcieLinkWidth", lambda gpu: gpu.get("lanes", 16))
+_answers("MaxPcieLinkWidth", lambda gpu: 16)
 _answers("ComputeMode", lambda gpu: gpu.get("compute_mode", 0))
 _answers("MigMode", lambda gpu: [int("mig" in gpu), 0])
 _answers("MaxMigDeviceCount", lambda gpu: len(gpu["mig"]))

@@ -216,6 +216,35 @@ def test_a_failing_batch_is_skipped_or_raises(digits: PackageFolder, tmp_path: P
     assert cell_copies.finished_cells(package.path, without=folder.path) == {}  # for others, it is none
 
 
+def test_a_mistake_of_the_project_is_not_skipped(digits: PackageFolder, tmp_path: Path) -> None:
+    """It would be raised by every batch."""
+    mistake = "raise roost.base.errors.ConfigError('no beam')"
+    code = RUNNER.replace("images, digits = batch", f"images, digits = batch\n        {mistake}")
+    package = changed(digits, tmp_path, runner=code.replace("import roost", "import roost.base.errors", 1))
+    with pytest.raises(ConfigError, match="no beam"):
+        evaluate(package, "mistake", datasets=["noisy"], on_step_error="skip")
+
+
+def test_samples_that_cannot_be_read_are_skipped_with_their_ids(
+    digits: PackageFolder, tmp_path: Path
+) -> None:
+    read = """
+    def __getitem__(self, index):
+        if self.ids[index] == "noisy/0040":
+            raise OSError("the file is cut")
+        return super().__getitem__(index)
+
+class Dataset("""
+    package = changed(digits, tmp_path, dataset=DATASET.replace("\nclass Dataset(", read, 1))
+    with pytest.raises(OSError, match="the file is cut"):
+        evaluate(package, "raises", datasets=["noisy"])
+    folder = evaluate(package, "skips", datasets=["noisy"], on_step_error="skip", ranks=2)
+    (one,) = evaluation_folder.EvaluationFolder(folder).cells()
+    skipped = evaluation_rows.skipped(evaluation_rows.read_rows(one.path))
+    assert [id for id, _ in skipped] == [f"noisy/{number:04d}" for number in range(32, 64)], "its batch"
+    assert all("the file is cut" in text for _, text in skipped)
+
+
 def test_a_metric_of_worst_cases_that_does_not_exist(
     digits: PackageFolder, tmp_path: Path, messages: Messages
 ) -> None:

@@ -13,13 +13,16 @@ from typing import Any
 import pytest
 
 from roost.base.system import process_identity
+from roost.supervisor import session_restart
 from roost.supervisor.limits import SessionLimits
 from roost.supervisor.session_restart import pause_seconds, planned_session, with_remaining_time
+from tests.messages import Messages
 from tests.supervisor.real_sessions import Session
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs a child subreaper and /proc")
 
+SRC = str(Path(session_restart.__file__).parents[2])
 NUMBER = "number = int(sys.argv[1])\nprint('session', number, os.environ['ROOST_TOKEN'], flush=True)\n"
 FAILS = "end('failed', 1, 'exception', 'ValueError: x'); sys.exit(1)"
 REQUEST = {"kind": "train", "overrides": ["a=1"], "checkpoint": 4, "device": "cpu"}
@@ -115,6 +118,25 @@ def test_a_stop_after_the_workers_have_ended_counts_too(session: Session) -> Non
     assert exit_code(session) == 3
     assert not session.file.with_name("2.request.json").exists()
     assert record(session, 1)["stop_asked"]
+
+
+def test_one_that_gets_no_further_is_not_restarted_though_restarts_are_left(
+    session: Session, messages: Messages
+) -> None:
+    """A training that fails at step 40 each time."""
+    code = f"""
+sys.path.insert(0, {SRC!r})
+from pathlib import Path
+from roost.package.live_progress import ProgressFile
+ProgressFile(Path(os.getcwd()) / 'progress').publish(40, 0, 0, 1, 100, 50, 0, 0.0, 0.0, 0.4)
+"""
+    start(session, code + FAILS, restart=100)
+    assert exit_code(session) == 1
+    assert [record(session, number)["step"] for number in (1, 2, 3)] == [40, 40, 40]
+    assert "restarted_as" not in record(session, 3)
+    assert not session.file.with_name("4.request.json").exists()
+    (said,) = (line for line in session.output.read_text().splitlines() if "though 98 restarts" in line)
+    messages.check(said)
 
 
 def test_one_that_cannot_start_says_so(session: Session) -> None:

@@ -9,6 +9,7 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -54,6 +55,29 @@ def test_the_time_limit_asks_to_save(session: Session) -> None:
     assert (record["state"], record["exit_code"], record["reason"]) == ("stopped", 75, "time limit")
     assert record["error"] is None
     assert record["seconds"] >= 0.5
+
+
+def test_a_time_in_a_file_asks_a_program_its_grace_before(session: Session) -> None:
+    """The file appears while it runs. The record has the time, also after it was withdrawn."""
+    path = session.folder / "end"
+    code = SAVES + "here('ready')\nforever()"
+    spec = session.spec(code, ROOST_DEADLINE_FILE=str(path))
+    limits = SessionLimits(grace_seconds=3000.0)
+    child = session.start_spec(spec._replace(limits=limits, is_command=True))
+    session.wait_until("ready")
+    assert session.record().get("deadline") is None
+    far = time.time() + 9000
+    path.write_text(str(far))
+    wait_for(lambda: session.record().get("deadline") == pytest.approx(far))
+    path.unlink()
+    wait_for(lambda: session.record().get("deadline") is None)
+    path.write_text(str(time.time() + 4))
+    assert child.wait(20) == 75
+    record = session.record()
+    assert (record["state"], record["reason"]) == ("stopped", "time limit")
+    assert (session.folder / "saved").exists()
+    assert record["ended"] < record["deadline"]
+    assert session.output.read_text().count(f"as {path} says") == 2
 
 
 def test_who_overstays_the_grace_is_killed(session: Session, messages: Messages) -> None:

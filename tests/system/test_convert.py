@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 import roost as roost_package
+from roost.package.results.evaluations.evaluation_folder import EvaluationFolder
 from tests.cli.programs import roost
 from tests.operations.converting.configs import CORNERNET, RECIPE, SPEECHAIN, SQUARES, json_config, recipe
 
@@ -32,7 +34,7 @@ TWO_OPTIMIZERS = RECIPE.replace(
 
 @pytest.mark.parametrize("text", [RECIPE, TWO_OPTIMIZERS], ids=["one", "two"])
 def test_a_recipe_of_speechain_trains(tmp_path: Path, text: str) -> None:
-    recipe(tmp_path, text)
+    recipe(tmp_path, text.replace("[[wer, max, 30]]", "[[score, max, 30]]"))
     said = roost("convert", "speechain", "recipes/asr/exp_cfg/100-bpe_tiny.yaml", "-o", "asr", cwd=tmp_path)
     assert said.returncode == 0, said.stderr
     assert "no counterpart: num_workers: " in said.stderr and "  roost check config.yaml\n" in said.stdout
@@ -46,6 +48,21 @@ def test_a_recipe_of_speechain_trains(tmp_path: Path, text: str) -> None:
     metrics = roost_package.Package(project / "exp" / "a").metrics()
     losses = ["loss"] if text == RECIPE else ["decoder_loss", "encoder_loss"]
     assert {*(f"train/{name}" for name in losses), "valid/accuracy", "valid/loss"} <= metrics.keys()
+    (typed,) = [line for line in said.stdout.splitlines() if "roost evaluate PACKAGE" in line]
+    command = shlex.split(typed.replace("PACKAGE", "exp/a"))[1:]
+    assert command[2:] == ["--checkpoints", "average(best:10)", "--variants", "variants.yaml"]
+    ended = roost(*command, "-CPU", cwd=project, **env)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    cells = EvaluationFolder(project / "exp" / "a" / "evaluations" / "1").cells()
+    assert [(one.variant, one.dataset, one.state) for one in cells] == [
+        (f"beam_size=16_ctc_weight={weight}", "test/test-clean", "finished") for weight in (0.0, 0.2)
+    ]
+    for one in cells:
+        assert (
+            one.summary is not None
+            and "score" in one.summary["metrics"]
+            and "speaker" in one.summary["groups"]
+        )
 
 
 def test_a_config_of_cornernet_trains_from_its_weights(tmp_path: Path) -> None:

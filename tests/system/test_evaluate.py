@@ -150,6 +150,28 @@ def test_after_a_training(tmp_path: Path) -> None:
     _refuse("evaluate", "runs/a", "-CPU", "--name", "b", "--template", "{variant}", cwd=tmp_path, code=4)
 
 
+@pytest.mark.parametrize("variant, said", [("{nose: 1}", "error: "), ("{temperature: cold}", "TypeError")])
+def test_a_failed_evaluation_after_a_training(tmp_path: Path, variant: str, said: str) -> None:
+    (tmp_path / "Dataset.py").write_text(DATASET)
+    (tmp_path / "Runner.py").write_text(RUNNER)
+    (tmp_path / "v.yaml").write_text(f"list: {{plain: {variant}}}\n")
+    settings = {
+        "runner": "Runner.py:Runner", "dataset": "Dataset.py:Dataset", "max_steps": 2, "threads": 1,
+        "batch_seconds": 0.0, "data": {"batch_size": 200, "num_workers": 0}, "test_at_end": "none",
+        "optimizers": {"main": {"class": "torch.optim.SGD", "lr": 0.1}},
+    }  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(settings))
+    ended = roost(
+        "run", "config.json", "--name", "a", "--evaluate", "--variants", "v.yaml", "-CPU", cwd=tmp_path
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert PackageFolder.open(tmp_path / "runs" / "a").state == "succeeded"
+    assert said in ended.stdout and "Traceback (most recent call last)" not in ended.stdout
+    assert "the evaluation 1 failed, the training has succeeded" in ended.stdout
+    whole = tmp_path / "runs" / "a" / "evaluations" / "1" / "sessions" / "0.traceback.txt"
+    assert whole.exists() == (said == "TypeError"), "a mistake in what was asked needs no traceback"
+
+
 def _refuse(*command: object, cwd: Path, code: int) -> None:
     """A mistake that only the worker finds leaves nothing in the package."""
     said = roost(*command, cwd=cwd)

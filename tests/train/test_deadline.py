@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from roost.train.deadline import Deadline
@@ -143,3 +145,25 @@ def test_the_upload_of_the_last_save_needs_time_too() -> None:
     assert session.is_due(HOUR - before - 120.0) and not session.is_due(HOUR - before - 121.0)
     session.upload_seconds = 10 * HOUR
     assert session.reserve() == before + HOUR / 4, "else nothing would be trained"
+
+
+def test_without_a_deadline_nothing_is_due() -> None:
+    none = Deadline(math.inf, 0.0)
+    none.has_trained = True
+    assert not none.is_set
+    assert not none.is_due(9 * HOUR) and not none.is_near(9 * HOUR) and not none.needs_trial_save(9 * HOUR)
+    assert none.allows_two(9 * HOUR)
+    assert none.check_interval_seconds == 1.0
+
+
+def test_a_notice_counts_from_its_moment_with_what_was_measured() -> None:
+    """Two minutes, five hours after the start: a save of 20 s, or of unknown length."""
+    known, unknown = Deadline(math.inf, 0.0), Deadline(math.inf, 0.0)
+    known.note_save(20.0)
+    for found in (known, unknown):
+        found.has_trained = True
+        found.note_step(2.0, now=5 * HOUR)
+        found.move(5 * HOUR + 120, 5 * HOUR)
+    assert known.reserve() == 1.5 * (20 + 2) + 10
+    assert not known.is_due(5 * HOUR + 70) and known.is_due(5 * HOUR + 80)
+    assert unknown.save_seconds == 30.0 and unknown.reserve() == 1.5 * (30 + 2) + 10

@@ -243,6 +243,59 @@ def test_a_verb_that_fails_shows_in_the_output_of_the_server() -> None:
     drive(body)
 
 
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
+def test_a_verb_writes_lines_as_wide_as_the_view_that_shows_them(size: tuple[int, int]) -> None:
+    """Also where this view is hidden behind others, and has no size yet."""
+    widths: list[int] = []
+
+    async def body() -> None:
+        async with client_on(small_lab(), size) as pilot:
+            app = app_of(pilot)
+            app.verbs.run = lambda line, width: widths.append(width)  # type: ignore[method-assign]
+            app.run_verb("showTask")
+            await press(pilot, "f2")
+            app.run_verb("showTask")
+
+    drive(body)
+    assert widths[0] == widths[1] and 40 < widths[0] <= size[0] - 2
+
+
+def test_dark_and_light() -> None:
+    async def body() -> None:
+        async with client_on(small_lab()) as pilot:
+            app = app_of(pilot)
+            before = app.screen.styles.background
+            await press(pilot, "ctrl+t")
+            assert app.colours.name == "light" and app.screen.styles.background != before
+            await press(pilot, "ctrl+t")
+            assert app.colours.name == "dark" and app.screen.styles.background == before
+
+    drive(body)
+
+
+def test_the_logs_of_ranks() -> None:
+    async def body() -> None:
+        async with client_on(small_lab()) as pilot:
+            view = app_of(pilot).view
+            await press(pilot, "greater_than_sign", "greater_than_sign")
+            assert (view.tab, view.rank) == ("log", 2)
+            await press(pilot, *["less_than_sign"] * 3)
+            assert view.rank == 0
+
+    drive(body)
+
+
+def test_a_logarithmic_axis() -> None:
+    async def body() -> None:
+        async with client_on(small_lab()) as pilot:
+            await press(pilot, "y")
+            assert app_of(pilot).view.is_logarithmic
+            await press(pilot, "y")
+            assert not app_of(pilot).view.is_logarithmic
+
+    drive(body)
+
+
 def test_what_follows_a_key_in_one_burst_gets_where_it_was_meant_to() -> None:
     lines: list[str] = []
 

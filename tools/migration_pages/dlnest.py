@@ -241,6 +241,8 @@ _DIFFERENCES = (
     "as one file.",
     "With `max_ckpt_in_fast_track: 1` two are on the disk: the checkpoint before the newest stays, for "
     "the case that the newest is damaged. A resume then begins from the one before.",
+    "An archive of `roost.data.stage` is unpacked before the project is imported; its folder is in "
+    "`ROOST_STAGED`.",
     "Saves between those of the project (`roost.checkpoint.every`, a stop) are in no track and count for "
     "none.",
     "A run that is killed is resumed within the epoch, not at its beginning, and with the same bits: the "

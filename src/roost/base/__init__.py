@@ -16,6 +16,8 @@ safetensors_format: the file format of leaves
 exception_record: exceptions as data
 traceback_frames: short tracebacks with the project's lines
 former_names: imports of modules by the names that earlier versions documented
+archives: archives whose content is not trusted, unpacked into folders
 text: formatting and parsing of sizes, times and names for messages
+session_end: when the machine or the platform ends a session
 system: the machine: processes, memory, cores, mounts and the lab's folder
 """

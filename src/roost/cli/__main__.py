@@ -29,6 +29,7 @@ COMMAND_GROUPS = {
         "new": "Create a project from a template.",
         "convert": "Convert a config of SpeeChain or CornerNet.",
         "check": "Test all parts of a run in seconds.",
+        "tune": "Measure faster settings of a run.",
     },
     "Train": {
         "run": "Train a project in a new package.",
@@ -86,6 +87,7 @@ COMMAND_GROUPS = {
         "devices": "List the GPUs and what uses them.",
         "lease": "Run a command or a shell with leased GPUs.",
         "drain": "Keep new tasks off a GPU.",
+        "doctor": "Find what is wrong here, and how to fix it.",
     },
     "Server and shells": {
         "server": "Serve all of this over HTTP.",

@@ -16,9 +16,14 @@ _QUIET_SECONDS, _DRAW_SECONDS = 1.0, 0.1
 
 class CountLine:
     """Draws ``reading packages: 1,200 of 10,000`` to stderr once the work takes longer than a second, and
-    removes it at the end of the work. Nothing is drawn where lines cannot be redrawn."""
+    removes it at the end of the work. Nothing is drawn where lines cannot be redrawn.
 
-    def __init__(self) -> None:
+    Args:
+        quiet_seconds: How long the work may take without a line; None: a second.
+    """
+
+    def __init__(self, quiet_seconds: float | None = None) -> None:
+        self._quiet_seconds = _QUIET_SECONDS if quiet_seconds is None else quiet_seconds
         self._draws = terminal.can_draw(sys.stderr)
         self._what, self._next_time = "", 0.0
         self._is_shown = False
@@ -27,7 +32,7 @@ class CountLine:
         """Shows the progress; see `roost.operations.work_progress.Show`."""
         now = time.monotonic()
         if what != self._what:
-            self._what, self._next_time = what, now + _QUIET_SECONDS
+            self._what, self._next_time = what, now + self._quiet_seconds
         if done >= total:
             self.remove()
         elif self._draws and now >= self._next_time:

@@ -194,6 +194,7 @@ def _sessions(sessions: Sequence[SessionDetails]) -> list[str]:
     return [
         *table.format_table(header, rows),
         *map(_lost_guard_line, (one for one in sessions if one.guard_lost)),
+        *(_deadline_line(one) for one in sessions if one.deadline and one.state == "running"),
     ]
 
 
@@ -201,6 +202,15 @@ def _lost_guard_line(session: SessionDetails) -> str:
     continues = "continues" if session.state == "running" else "continued"
     moment = terminal.format_time(session.guard_lost)
     return f"session {session.number}: its guard was killed at {moment}; the session {continues} without one"
+
+
+def _deadline_line(session: SessionDetails) -> str:
+    step = (
+        ""
+        if session.last_step is None
+        else f": ends about step {session.last_step:,}, before the run is done"
+    )
+    return f"session {session.number}: must end by {terminal.format_time(session.deadline)}{step}"
 
 
 _MAX_MEASURED = 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections import deque
@@ -15,7 +16,7 @@ from rich.text import Text
 
 from roost.cli.plain_output import PlainScreen
 from roost.display import terminal
-from roost.package import live_progress
+from roost.package import live_progress, sessions
 from roost.package.live_progress import ProgressRecord
 from roost.package.records import SessionFollower, metrics
 from roost.package.remote import remote_status
@@ -23,6 +24,7 @@ from roost.package.remote import remote_status
 _DRAW_SECONDS = 0.1
 _PACE_SECONDS = 30.0
 _DURABILITY_SECONDS = 1.0
+_DEADLINE_SECONDS = 5.0
 
 
 class BarScreen:
@@ -45,6 +47,9 @@ class BarScreen:
         self._began = time.time() if began is None else began
         self._durability = Durability(package)
         self._eta = Eta()
+        self._record = package / "sessions" / f"{session}.json"
+        self._deadline: float | None = None
+        self._deadline_at = -math.inf
         self._drawn = 0.0
         self._decode = terminal.OutputDecoder()
         self._line = ""
@@ -100,11 +105,26 @@ class BarScreen:
         if progress is None or progress.wall < self._began:
             # The progress record of the previous session stays until this session has loaded its state.
             return Group(Text(f"starting  {time.time() - self._began:.0f}s", style="cyan"), metrics)
-        bar = _bar_line(progress, self._eta.seconds(now, progress.fraction), self._unit)
+        eta = self._eta.seconds(now, progress.fraction)
+        bar = _bar_line(progress, self._end_text(progress, eta, now), self._unit)
         return Group(bar, metrics, *self._durability.lines(now))
 
+    def _end_text(self, progress: ProgressRecord, eta: float | None, now: float) -> str:
+        """Returns when the run will be done, or at which step the session ends before that."""
+        if eta is None or progress.phase == "ended":
+            return ""
+        if now - self._deadline_at >= _DEADLINE_SECONDS:  # a deadline file may have changed it
+            self._deadline_at, record = now, sessions.load_record(self._record)
+            self._deadline = None if record is None else sessions.unix_seconds(record.deadline)
+        if self._deadline is not None:
+            left = self._deadline - time.time()
+            step = live_progress.last_step(progress, seconds_to_finish=eta, seconds_to_end=left)
+            if step is not None:
+                return f"ends ~{step:,} in {terminal.format_duration(max(0.0, left))}"
+        return f"ETA {terminal.format_duration(eta)}"
 
-def _bar_line(progress: ProgressRecord, eta: float | None, unit: str) -> Table:
+
+def _bar_line(progress: ProgressRecord, end: str, unit: str) -> Table:
     grid = Table.grid(expand=True, padding=(0, 2, 0, 0))
     for _ in range(2):
         grid.add_column(no_wrap=True)
@@ -115,10 +135,9 @@ def _bar_line(progress: ProgressRecord, eta: float | None, unit: str) -> Table:
     bar = ProgressBar(total=1.0, completed=part) if share else Text("")
     going_on = progress.phase != "ended"
     rate = f"{progress.samples_per_second:,.0f} samples/s" if progress.samples_per_second and going_on else ""
-    left = f"ETA {terminal.format_duration(eta)}" if eta is not None and going_on else ""
     phase = progress.phase if going_on else "closing"  # the run is done, its processes still exit
     what = Text(phase, style="cyan") if phase != "training" else Text("")
-    grid.add_row(format_progress(progress, unit), what, bar, share, rate, left)
+    grid.add_row(format_progress(progress, unit), what, bar, share, rate, end)
     return grid
 
 

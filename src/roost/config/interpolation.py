@@ -17,6 +17,10 @@ from roost.base.text.suggestions import did_you_mean
 LATE_NAMES = frozenset({"total_steps", "steps_per_epoch"})
 """Names whose values depend on the data; `fill_late` replaces them."""
 
+STAGED = "staged"
+"""The name of the folder of a staged archive (``data.stage``), which exists at run time only; the folder of
+one of several archives is ``staged.NAME``. `fill_late` replaces these, too."""
+
 MAX_REPEATED = 100_000
 """Limit of the values that references insert; a value inserted several times counts each time."""
 MAX_TEXT = 2**20
@@ -45,7 +49,8 @@ def resolve(
         values: The settings.
         context: Values by name, such as ``project`` and ``package``; they take precedence over settings of
             the same name.
-        late: Names that stay unresolved, also in escapes, unless ``context`` has them (see `fill_late`).
+        late: Names that stay unresolved, also in escapes, unless ``context`` has them (see `fill_late`); and
+            so do those of staged archives, unless ``values`` has a key `STAGED`.
         where: Returns where a dotted key was set, for messages.
 
     Raises:
@@ -69,15 +74,28 @@ def fill_late(values: Any, context: Mapping[str, object]) -> Any:
     return _REFERENCE.sub(lambda found: _filled(found, context), values)
 
 
-def find_references(values: Any, names: Set[str], key: str = "") -> Iterator[tuple[str, str]]:
+def find_references(values: Any, names: Set[str]) -> Iterator[tuple[str, str]]:
     """Yields the dotted key of each text that refers to one of ``names``, and that name."""
+    return ((key, name) for key, name in _references(values, "") if name in names)
+
+
+def find_staged(values: Any) -> Iterator[tuple[str, str]]:
+    """Yields the dotted key of each text that refers to the folder of a staged archive, and that name."""
+    return ((key, name) for key, name in _references(values, "") if _is_staged(name))
+
+
+def _references(values: Any, key: str) -> Iterator[tuple[str, str]]:
     if isinstance(values, Mapping | list):
         for name, value in values.items() if isinstance(values, Mapping) else enumerate(values):
-            yield from find_references(value, names, f"{key}.{name}" if key else str(name))
+            yield from _references(value, f"{key}.{name}" if key else str(name))
     if isinstance(values, str):
         for match in _REFERENCE.finditer(values):
-            if match["name"] in names and not match["escape"]:
+            if match["name"] is not None and not match["escape"]:
                 yield key, match["name"]
+
+
+def _is_staged(name: str | None) -> bool:
+    return name is not None and name.partition(".")[0] == STAGED
 
 
 def _filled(match: re.Match[str], context: Mapping[str, object]) -> str:
@@ -91,6 +109,7 @@ class _Resolver:
         self, values: Mapping[str, Any], context: Mapping[str, object], late: frozenset[str], where: Where
     ) -> None:
         self._values, self._context, self._late, self._where = values, context, late, where
+        self._has_own_staged = STAGED in values
         self._repeated = 0
 
     def value(self, value: Any, path: tuple[str, ...], chain: tuple[str, ...]) -> Any:
@@ -124,7 +143,7 @@ class _Resolver:
 
     def _inside(self, match: re.Match[str], chain: tuple[str, ...]) -> str:
         if match["escape"]:
-            return match[0] if match["name"] in self._late else match[0][1:]
+            return match[0] if self._is_late(match["name"]) else match[0][1:]
         if match["name"] is None and match[0] == "$${":
             return "${"
         value = self._referenced(match, chain)
@@ -142,7 +161,7 @@ class _Resolver:
 
     def _referenced(self, match: re.Match[str], chain: tuple[str, ...]) -> Any:
         name, key = match["name"], chain[-1]
-        if name in self._late:
+        if self._is_late(name):
             return match[0]
         if name in self._context:
             return self._context[name]
@@ -158,6 +177,9 @@ class _Resolver:
         if name.startswith("env:"):
             return self._environment(name.removeprefix("env:"), key)
         return self._setting(name, chain)
+
+    def _is_late(self, name: str | None) -> bool:
+        return name in self._late or (_is_staged(name) and not self._has_own_staged)
 
     def _environment(self, name: str, key: str) -> str:
         if name not in os.environ:

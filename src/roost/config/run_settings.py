@@ -11,6 +11,7 @@ from msgspec import Meta, Struct
 
 from roost.base.errors import ConfigError
 from roost.base.interval import Interval, parse_duration
+from roost.base.session_end.platform_limit import NO_LIMIT
 from roost.base.strategy import StrategyName
 from roost.config.section_schema import Where
 from roost.config.sections.checkpoint import CheckpointSettings
@@ -18,6 +19,7 @@ from roost.config.sections.field_types import HAS_UNIT, Every, Natural, help_tex
 from roost.config.sections.limits import LimitSettings
 from roost.config.sections.mirrors import MirrorSettings
 from roost.config.sections.remote import RemoteSettings
+from roost.config.sections.requirements import RequireSettings
 from roost.config.values import store_url
 
 MAX_DEVICES = 1024
@@ -83,6 +85,9 @@ class ExecutionSettings(Struct, frozen=True, kw_only=True):
         RemoteSettings | None, help_text("copy of the package in a store, kept up to date behind the run")
     ] = None
     limits: Annotated[LimitSettings, help_text("limits of a session")] = LimitSettings()
+    require: Annotated[
+        RequireSettings | None, help_text("what a session needs of the machine, checked before it starts")
+    ] = None
 
 
 class RunSettings(ExecutionSettings, frozen=True, kw_only=True):
@@ -119,6 +124,7 @@ def check_execution(settings: ExecutionSettings, where: Where, *, section: str =
         "max_time": settings.max_time,
         "rank_timeout": settings.rank_timeout,
         "limits.wall_time": limits.wall_time,
+        "limits.session_length": None if limits.session_length == NO_LIMIT else limits.session_length,
         "limits.grace": limits.grace,
         "limits.stall_timeout": limits.stall_timeout,
     }

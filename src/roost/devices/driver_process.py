@@ -2,8 +2,9 @@
 (standard library, and NVIDIA's pynvml).
 
 ``python -I -S driver_process.py PYNVML_FILE LIMIT_SECONDS`` writes one line of JSON for each line of its
-input; `roost.devices.driver_report` reads it. The process ends with its input. It also ends when one answer
-takes longer than the limit: the parent, which would have killed it by then, no longer exists.
+input: for the line ``health`` the state of the driver, for any other the cards. `roost.devices.driver_report`
+reads both. The process ends with its input. It also ends when one answer takes longer than the limit: the
+parent, which would have killed it by then, no longer exists.
 """
 
 # Standard library only
@@ -47,6 +48,11 @@ class Driver:
         if "gpus" in found:
             found["gpus"] = [card for gpu in found["gpus"] for card in gpu.pop("parts", None) or [gpu]]
         return found
+
+    def health(self) -> dict[str, Any]:
+        """Returns the versions of the driver and, of each card, what may slow it down or falsify its results,
+        or ``{"error": …}``."""
+        return {**self._answer(self._gpu_health), **self._versions()}
 
     def _answer(self, ask: Callable[[int], dict[str, Any] | None]) -> dict[str, Any]:
         nvml = self._nvml
@@ -115,6 +121,50 @@ class Driver:
             name = self._names.get(index, {})
             return {"id": name.get("uuid", str(index)), "name": name.get("name", ""), "error": str(error)}
         return found
+
+    def _gpu_health(self, index: int) -> dict[str, Any] | None:
+        """The health of a card; None for one that this process may not use."""
+        nvml = self._nvml
+        try:
+            handle = nvml.nvmlDeviceGetHandleByIndex(index)
+            remapped = self._query(handle, "RemappedRows")
+            reasons = self._query(handle, "CurrentClocksEventReasons", "CurrentClocksThrottleReasons")
+            return {
+                **self._name(handle),
+                "temperature": self._query(
+                    handle, "TemperatureV", "Temperature", more=[nvml.NVML_TEMPERATURE_GPU]
+                ),
+                "slowdown_temperature": self._query(
+                    handle, "TemperatureThreshold", more=[nvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN]
+                ),
+                "ecc_errors": self._query(
+                    handle,
+                    "TotalEccErrors",
+                    more=[nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC],
+                ),
+                "remap_pending": bool(remapped[2]) if remapped is not None else None,
+                "remap_failed": bool(remapped[3]) if remapped is not None else None,
+                "persistence": self._query(handle, "PersistenceMode"),
+                "link_width": self._query(handle, "CurrPcieLinkWidth"),
+                "max_link_width": self._query(handle, "MaxPcieLinkWidth"),
+                "slowed_by_power": None if reasons is None else bool(reasons & _POWER_REASONS),
+                "slowed_by_heat": None if reasons is None else bool(reasons & _HEAT_REASONS),
+            }
+        except nvml.NVMLError_NoPermission:
+            return None
+        except nvml.NVMLError as error:
+            return {**self._names.get(index, {"uuid": str(index), "name": ""}), "error": str(error)}
+
+    def _versions(self) -> dict[str, Any]:
+        nvml = self._nvml
+        if not self._is_open:
+            return {}
+        with suppress(nvml.NVMLError, AttributeError):  # an older pynvml
+            return {
+                "driver": nvml.nvmlSystemGetDriverVersion(),
+                "cuda": nvml.nvmlSystemGetCudaDriverVersion_v2(),
+            }
+        return {}
 
     def _sampled(self, handle: Any, name: dict[str, str], values: dict[str, float]) -> dict[str, Any]:
         memory = self._query(handle, "MemoryInfo")
@@ -211,10 +261,10 @@ class Driver:
 def main(file: str, limit_seconds: float) -> None:
     """Answers queries until the input ends."""
     driver = Driver(_loaded(file))
-    for _ in sys.stdin:
+    for line in sys.stdin:
         # The signal's default action ends the process: a Python handler would wait for the driver.
         signal.setitimer(signal.ITIMER_REAL, limit_seconds)
-        answer = json.dumps(driver.answer())
+        answer = json.dumps(driver.health() if line.strip() == "health" else driver.answer())
         signal.setitimer(signal.ITIMER_REAL, 0)
         print(answer, flush=True)
 

@@ -1,4 +1,4 @@
-"""Parses the answers of `roost.devices.driver_process` into cards."""
+"""Parses the answers of `roost.devices.driver_process` into cards, and into their health."""
 
 from __future__ import annotations
 
@@ -63,6 +63,50 @@ class _Answer(msgspec.Struct):
     error: str = ""
 
 
+class CardHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """What may slow a card down or falsify its results. None: the driver does not report it."""
+
+    uuid: str
+    name: str
+    temperature: int | None = None
+    """Degrees Celsius."""
+    slowdown_temperature: int | None = None
+    """From which the card lowers its clock."""
+    ecc_errors: int | None = None
+    """Uncorrected errors of its memory since the driver was loaded."""
+    remap_pending: bool | None = None
+    """Whether a part of its memory is to be replaced at the next reset."""
+    remap_failed: bool | None = None
+    """Whether no spare part is left."""
+    persistence: int | None = None
+    """1: the driver keeps the card ready while no process uses it."""
+    link_width: int | None = None
+    """Lanes of PCI Express in use."""
+    max_link_width: int | None = None
+    slowed_by_power: bool | None = None
+    """Whether the power limit lowers its clock now."""
+    slowed_by_heat: bool | None = None
+    """Whether its temperature lowers its clock now."""
+    error: str = ""
+    """Why the card does not answer."""
+
+
+class DriverHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """The driver and its cards."""
+
+    gpus: list[CardHealth] = []
+    driver: str = ""
+    """The version; empty without a driver."""
+    cuda: int = 0
+    """The newest CUDA that the driver runs: 12040 is 12.4."""
+    error: str = ""
+
+    @property
+    def cuda_version(self) -> tuple[int, int]:
+        """Returns ``(12, 4)``."""
+        return self.cuda // 1000, self.cuda % 1000 // 10
+
+
 def process_owner(pid: int) -> str | None:
     """Returns the user who owns a process; None if the process is not visible from here."""
     try:
@@ -86,6 +130,21 @@ def parse_cards(line: bytes, owner: Callable[[int], str | None] = process_owner)
         raise DriverError(answer.error)
     found = [card for gpu in answer.gpus for card in _cards(gpu, owner)]
     return [replace(card, number=number) for number, card in enumerate(found)]
+
+
+def parse_health(line: bytes) -> DriverHealth:
+    """Returns the health of the driver and its cards; without a driver one without a version.
+
+    Raises:
+        DriverError: The answer is malformed, or the driver has failed as a whole.
+    """
+    try:
+        found = msgspec.json.decode(line, type=DriverHealth)
+    except ValueError as error:
+        raise DriverError(f"the driver's answer cannot be read ({error})") from None
+    if found.error:
+        raise DriverError(found.error)
+    return found
 
 
 def _cards(gpu: _Gpu, owner: Callable[[int], str | None]) -> Iterator[Card]:

@@ -19,7 +19,7 @@ from typing import Self
 from roost.base.errors import Refused
 from roost.devices import driver_process, driver_report
 from roost.devices.card import Card
-from roost.devices.driver_report import DriverError
+from roost.devices.driver_report import DriverError, DriverHealth
 
 FIRST_ANSWER_SECONDS = 15.0
 """Limit for the first answer of a child. The driver wakes each card that no process uses, which takes about a
@@ -92,6 +92,28 @@ class DriverClient:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def read_health(timeout_seconds: float = FIRST_ANSWER_SECONDS) -> DriverHealth:
+    """Returns the state of the driver now; one without a version where there is none.
+
+    Raises:
+        DriverError: The driver does not answer in time, or as expected.
+    """
+    try:
+        done = subprocess.run(
+            _command(),
+            input=b"health\n",
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            timeout=timeout_seconds,
+            start_new_session=True,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise DriverError(f"the driver did not answer within {timeout_seconds:g} s") from None
+    return driver_report.parse_health(done.stdout)
 
 
 class _StillOpening(DriverError):

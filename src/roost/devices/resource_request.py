@@ -9,13 +9,16 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
 from typing import Annotated
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from roost.base.strategy import StrategyName
 from roost.base.text.byte_sizes import format_memory
 from roost.base.text.counts import format_cores
+from roost.devices.card import Card
 
 HIGHEST_PRIORITY = 1_000_000
 MAX_CARDS = 4096
@@ -85,6 +88,31 @@ def format_card_share(memory_mb: int | None) -> str:
     return "whole cards" if memory_mb is None else f"{format_memory(memory_mb)} of each card"
 
 
+def format_card_memory(mb: int) -> str:
+    """Returns the memory of a whole card as ``16 GB``, in powers of 1000, as its maker names it."""
+    return f"{mb * 2**20 / 1e9:.3g} GB"
+
+
+class CardRequirement(Struct, frozen=True, kw_only=True, gc=False, cache_hash=True):
+    """The cards on which a task can run, whatever is running on them now."""
+
+    models: tuple[str, ...] = ()
+    """Parts of the model's name, or patterns with ``*``; one suffices. Empty: any model."""
+    least_mb: int = 0
+    """The least memory of the whole card."""
+
+    def fits(self, card: Card) -> bool:
+        """Whether a card is such a card."""
+        name, models = card.name.lower(), [one.lower() for one in self.models]
+        is_model = any(fnmatchcase(name, one) if "*" in one else one in name for one in models)
+        return (is_model or not models) and card.total_mb >= self.least_mb
+
+    def __str__(self) -> str:
+        models = " or ".join(self.models)
+        memory = f"with {format_card_memory(self.least_mb)}" if self.least_mb else ""
+        return " ".join(filter(None, ["a GPU", models, memory]))
+
+
 class ResourceRequest(Struct, frozen=True, kw_only=True, gc=False, cache_hash=True):
     """The resources that a task needs to run."""
 
@@ -107,6 +135,8 @@ class ResourceRequest(Struct, frozen=True, kw_only=True, gc=False, cache_hash=Tr
     """Whether the task must not run twice: it is not started again after a lost attempt."""
     least_mb: int | None = None
     """The least memory on each card, whatever earlier runs used: with less the task ran out of memory."""
+    card: CardRequirement | None = None
+    """What each card must be; None: any."""
     ran_out: int = 0
     """How often the task ran out of memory by its own fault."""
 
@@ -159,3 +189,20 @@ class TaskOptions(Struct, frozen=True, kw_only=True):
             opportunistic=self.opportunistic,
             no_restart=self.no_restart,
         )
+
+
+class TrainingTaskOptions(TaskOptions, frozen=True, kw_only=True):
+    """The options of a training, with what its settings add to its resource request."""
+
+    card: CardRequirement | None = None
+    """What ``require`` of its settings says of each card."""
+
+    @classmethod
+    def of(cls, options: TaskOptions, card: CardRequirement | None) -> TrainingTaskOptions:
+        """Returns the options with a requirement."""
+        return cls(**{name: getattr(options, name) for name in TaskOptions.__struct_fields__}, card=card)
+
+    @property
+    def need(self) -> ResourceRequest:
+        """The resource request; a task on the CPU has no requirement of a card."""
+        return replace(super().need, card=self.card if self.gpus else None)

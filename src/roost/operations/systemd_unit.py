@@ -1,5 +1,5 @@
-"""The operations ``lab enable`` and ``lab disable``: a systemd unit of the user, which starts the daemon with
-the machine."""
+"""The units of systemd that start something of the user with the machine: the daemon (the operations ``lab
+enable`` and ``lab disable``), and ``roost up`` (`roost.operations.boot_start`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,22 @@ from roost.base import durable
 from roost.base.errors import Refused, RoostError
 from roost.base.system import state_folder
 
-NAME = "roost-lab.service"
+
+class UserUnit(NamedTuple):
+    """A unit of systemd for one user."""
+
+    name: str
+    description: str
+    start: str
+    """What roost is called with at the start, after its program."""
+    stop: str = ""
+    """Likewise at the stop; empty: nothing is done."""
+
+
+LAB_UNIT = UserUnit(
+    "roost-lab.service", "The daemon of roost, which starts queued tasks", "lab start", "lab stop"
+)
+NAME = LAB_UNIT.name
 _SECONDS = 60.0
 _CRONTAB = "add to `crontab -e`: @reboot {command} lab start"
 
@@ -27,64 +42,69 @@ class EnabledUnit(NamedTuple):
     """Notes for the user, one line each."""
 
 
-def enable() -> EnabledUnit:
-    """Writes the unit of this lab, and has systemd start it now and with the machine.
+def enable(unit: UserUnit = LAB_UNIT, *, now: bool = True) -> EnabledUnit:
+    """Writes the unit of this lab, and has systemd start it with the machine.
+
+    Args:
+        unit: The unit.
+        now: Whether to start it now, too.
 
     Raises:
         Refused: systemd does not manage services of this user, or the unit of another lab is enabled.
         RoostError: systemd could not start the unit.
         OSError: The unit cannot be written.
     """
-    _require_systemd()
+    require_systemd()
     state_folder.prepare(state_folder.lab_folder())
-    file, text = unit_file(), unit_text()
+    file, text = unit_file(unit), unit_text(unit)
     if file.exists() and _state_line(file.read_text(errors="replace")) != _state_line(text):
-        fix = "run `roost lab disable` with the ROOST_STATE of that lab first"
+        command = "roost lab disable" if unit is LAB_UNIT else "roost up --not-at-boot"
+        fix = f"run `{command}` with the ROOST_STATE of that lab first"
         raise Refused("the unit of another lab is enabled", where=file, fix=fix)
     durable.make_folders(file.parent)
     durable.write(file, text.encode())
     _systemctl("daemon-reload")
-    _systemctl("enable", "--now", NAME)
+    _systemctl("enable", *(["--now"] if now else []), unit.name)
     return EnabledUnit(file, [] if _lingers() else [_linger_note()])
 
 
-def disable() -> Path | None:
-    """Removes the unit; returns its file, None if there was none. The daemon and running tasks continue.
+def disable(unit: UserUnit = LAB_UNIT) -> Path | None:
+    """Removes a unit; returns its file, None if there was none. The daemon and running tasks continue.
 
     Raises:
         Refused: systemd does not manage services of this user.
         RoostError: systemd could not disable the unit.
         OSError: The unit cannot be removed.
     """
-    _require_systemd()
-    file = unit_file()
+    require_systemd()
+    file = unit_file(unit)
     if not file.exists():
         return None
-    _systemctl("disable", NAME)
+    _systemctl("disable", unit.name)
     durable.discard(file)
     _systemctl("daemon-reload")
     return file
 
 
-def unit_file() -> Path:
-    """Returns the path of the unit."""
+def unit_file(unit: UserUnit = LAB_UNIT) -> Path:
+    """Returns the path of a unit."""
     home = Path(os.environ.get("XDG_CONFIG_HOME", ""))
-    return (home if home.is_absolute() else Path.home() / ".config") / "systemd" / "user" / NAME
+    return (home if home.is_absolute() else Path.home() / ".config") / "systemd" / "user" / unit.name
 
 
-def unit_text() -> str:
-    """Returns the unit. systemd must end nothing when it stops the unit (``KillMode``), because running tasks
+def unit_text(unit: UserUnit = LAB_UNIT) -> str:
+    """Returns a unit. systemd must end nothing when it stops the unit (``KillMode``), because running tasks
     are in the unit's cgroup, and leave the groups below it to roost (``Delegate``)."""
-    command = f"{_quote(sys.executable)} -P -m roost.cli lab"
+    command = f"{_quote(sys.executable)} -P -m roost.cli"
+    stop = f"\nExecStop={command} {unit.stop}" if unit.stop else ""
     return f"""[Unit]
-Description=The daemon of roost, which starts queued tasks
+Description={unit.description}
 
 [Service]
 Type=oneshot
 RemainAfterExit=yes
 Environment={_quote(f"ROOST_STATE={state_folder.lab_folder().parent}")}
-ExecStart={command} start
-ExecStop={command} stop
+ExecStart={command} {unit.start}{stop}
 KillMode=process
 Delegate=yes
 
@@ -102,7 +122,12 @@ def _state_line(text: str) -> str:
     return next((line for line in text.splitlines() if line.startswith("Environment=")), "")
 
 
-def _require_systemd() -> None:
+def require_systemd() -> None:
+    """Checks that systemd manages services of this user.
+
+    Raises:
+        Refused: It does not, or the machine has none.
+    """
     fix = _CRONTAB.format(command=Path(sys.executable).with_name("roost"))
     if shutil.which("systemctl") is None:
         raise Refused("this machine has no systemd", fix=fix)
@@ -120,8 +145,8 @@ def _systemctl(*arguments: str) -> None:
         raise RoostError(f"`{' '.join(command)}` did not end within {_SECONDS:g} s") from error
     if done.returncode:
         why = " ".join(done.stderr.split()) or f"exit code {done.returncode}"
-        fix = f"`systemctl --user status {NAME}` and `roost lab log` may say more"
-        raise RoostError(f"`{' '.join(command)}` failed: {why}", where=unit_file(), fix=fix)
+        fix = f"`systemctl --user status {arguments[-1]}` and `roost lab log` may say more"
+        raise RoostError(f"`{' '.join(command)}` failed: {why}", where=unit_file().parent, fix=fix)
 
 
 def _lingers() -> bool:

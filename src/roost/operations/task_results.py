@@ -69,7 +69,10 @@ class TaskRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     known."""
     total_steps: int | None = None
     left: float | None = None
-    """Seconds until the end, estimated from the speed so far, or until the time limit."""
+    """Seconds until the end, estimated from the speed so far, or until the session must have ended."""
+    last_step: int | None = None
+    """The step at which the session of a running training will end, about, if the run does not finish in
+    it."""
     durability: str | None = None
     """How far the remote copy of a running task is: ``durable up to step 400``; None: it has no copy."""
 

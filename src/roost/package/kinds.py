@@ -55,6 +55,7 @@ class TaskKind(StrEnum):
     export
     check     of a copy, which is removed
     data      of a copy, which is removed
+    tune      of a copy, which is removed
     debug
     ========= ===================================== ======================
     """
@@ -70,6 +71,7 @@ class TaskKind(StrEnum):
     EXPORT = "export"
     CHECK = "check"
     DATA_REPORT = "data"
+    TUNE = "tune"
     DEBUG = "debug"
 
     @classmethod

@@ -114,6 +114,21 @@ class ProgressFile:
         self._map[at : at + len(body) + 4] = body + _CHECKSUM.pack(zlib.crc32(body))
 
 
+def last_step(record: ProgressRecord, *, seconds_to_finish: float, seconds_to_end: float) -> int | None:
+    """Returns the step at which a session will end that ends before the run is done, about; None if the run
+    finishes before, or counts no steps.
+
+    Args:
+        record: The progress of the run.
+        seconds_to_finish: How long the rest of the run takes.
+        seconds_to_end: How long the session may still run.
+    """
+    if not record.total_steps or seconds_to_finish <= seconds_to_end:
+        return None
+    steps_left = record.total_steps - record.step
+    return record.step + int(steps_left * max(0.0, seconds_to_end) / seconds_to_finish)
+
+
 def reset(path: Path) -> None:
     """Clears the record. A new session does this first, long before it can publish."""
     path.unlink(missing_ok=True)  # not truncated: a reader may have the old file mapped

@@ -30,7 +30,7 @@ from roost.package.project_preflight import (
     require_classes,
     require_plugins,
 )
-from roost.package.results import initial_weights
+from roost.package.results import initial_weights, staged_archives
 from roost.package.resume import environment
 from roost.package.snapshot import Selection
 
@@ -218,6 +218,7 @@ def _prepare_dlnest(
 ) -> TrainingDraft:
     settings = parse_dlnest_settings(config.values, where=config.where)
     mail_password.refuse_in_config(settings.plugins_config, config.where)
+    staged_archives.check_dlnest(config.values, settings.data.stage, config.where)
     folder = find_root(config, given)
     named = find_named(settings, folder, config.where)
     require_classes(settings, folder.resolve, config.where)

@@ -11,6 +11,9 @@ from typing import Any, NamedTuple, Self
 CHECKPOINT_FIELD = "{checkpoint}"
 """The placeholder in ``resume_with`` for the path of the program's newest checkpoint."""
 
+STAGE_OPTION = "--stage"
+"""The option that names archives to be unpacked before the program starts."""
+
 FOLDERS_WITHOUT_RESULTS = frozenset(["records", "sessions", "system", "media", "wandb", "mlruns"])
 """Folders of a package in which nothing of the program is searched for: roost's own, and those of loggers."""
 
@@ -30,6 +33,8 @@ class ProgramRequest(NamedTuple):
     """Regular expressions for metrics in its output, by their names."""
     remote: dict[str, Any] = {}  # noqa: RUF012
     """The settings of its remote copy (`roost.config.sections.remote`); empty: it has none."""
+    stage: list[str] = []  # noqa: RUF012
+    """Archives that are unpacked on the machine before it starts: absolute paths, or URLs."""
 
     @classmethod
     def of(cls, fields: dict[str, Any]) -> Self:
@@ -41,6 +46,7 @@ class ProgramRequest(NamedTuple):
             resume_with=[str(one) for one in fields.get("resume_with") or ()],
             metrics={str(name): str(pattern) for name, pattern in (fields.get("metrics") or {}).items()},
             remote=dict(fields.get("remote") or {}),
+            stage=[str(one) for one in fields.get("stage") or ()],
         )
 
     @classmethod
@@ -55,6 +61,7 @@ class ProgramRequest(NamedTuple):
             "resume_with": self.resume_with,
             "metrics": self.metrics,
             "remote": self.remote,
+            "stage": self.stage,
         }
         found = {name: value for name, value in optional.items() if value}
         return {"command": self.command, "project": self.project, **found}

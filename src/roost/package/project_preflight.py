@@ -26,6 +26,7 @@ from roost.package import snapshot
 from roost.package.dlnest import named_paths
 from roost.package.kinds import PackageKind
 from roost.package.package import PackageFolder
+from roost.package.results import staged_archives
 
 _ANALYSIS_FOLDER = "AnalyzeScripts"
 
@@ -43,7 +44,9 @@ def check_settings(values: Mapping[str, Any], *, project: Path, package: str, wh
         ConfigError: A reference, key, type or range is wrong.
     """
     context = {"project": str(project), "package": package}
-    return parse_settings(interpolation.resolve(values, context, where=where), where=where)
+    settings = parse_settings(interpolation.resolve(values, context, where=where), where=where)
+    staged_archives.check(values, settings.data.stage, where)
+    return settings
 
 
 def check_new_config(config: Config, *, project: Path) -> Settings:

@@ -317,6 +317,9 @@ class SessionRecord(JsonFields):
     """When the session started, Unix seconds."""
     warm: bool = False
     """Whether the worker was forked from a template process."""
+    deadline: Checked[Seconds | None] = None
+    """By when the session must have ended, Unix seconds; changed while it runs if a deadline file changes.
+    None: there is no limit."""
     ranks: list[RankEnd] = []
     """The ranks of this machine (read from a file: plain mappings); empty: a single worker."""
 
@@ -341,6 +344,11 @@ class SessionRecord(JsonFields):
     """From the start of the session to the end of the worker."""
     worker_status: int | str | None = None
     """The worker's exit code, or the name of the signal that ended it."""
+
+    step: Count | None = None
+    """The step that was reached; None: no step of this session is known."""
+    saved_step: Count | None = None
+    """The step of the newest checkpoint; None: there was none."""
 
     # --- at the end of the session
     output_left_out_bytes: int | None = None

@@ -42,7 +42,7 @@ _JUNK = {
 _PACKAGE_NAMES = {
     "args.json", "request.json", "provenance.json", "manifest.json", "environment.json", "_package.json",
     "_output.txt", sessions.LOCK_NAME, "progress", "sessions", "records", "media", "Checkpoints", "blackbox",
-    "skipped.jsonl", "init_from.json", "_model.txt", "_labels.json", "_pruned.json",
+    "skipped.jsonl", "init_from.json", "staged.json", "_model.txt", "_labels.json", "_pruned.json",
 }  # fmt: skip
 """Names of the package's own files at its top level, next to the project's files."""
 RESERVED_NAMES = frozenset(

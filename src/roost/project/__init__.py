@@ -16,4 +16,6 @@ loaded_model: a trained Runner and its data, for analysis
 package_writer: the session in which a program writes to a package
 download: roost.download, which tries mirrors in turn and never leaves a partial file
 http_transfer: a transfer over http that gives up a slow mirror
+transfer_progress: the progress of a transfer
+staging: archives that are unpacked to a local disk before the data are built
 """

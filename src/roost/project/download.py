@@ -9,7 +9,6 @@ import hashlib
 import os
 import re
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -18,6 +17,7 @@ from urllib.request import url2pathname
 
 from roost.base import durable
 from roost.base.errors import RoostError
+from roost.project.transfer_progress import TransferProgress
 
 _PIECE_BYTES = 1 << 16
 _SCHEMES = ("http", "https", "file")
@@ -179,7 +179,7 @@ def _pieces(url: str, name: str, timeout_seconds: float) -> Iterator[bytes]:
     """
     with (
         _opened(url, timeout_seconds) as (total, pieces),
-        contextlib.closing(_Progress(name, total)) as progress,
+        contextlib.closing(TransferProgress(name, total)) as progress,
     ):
         for piece in pieces:
             progress.add(len(piece))
@@ -205,44 +205,3 @@ def _opened_file(url: str) -> Iterator[tuple[int | None, Iterator[bytes]]]:
             yield os.fstat(file.fileno()).st_size, iter(functools.partial(file.read, _PIECE_BYTES), b"")
     except (OSError, ValueError) as error:
         raise RoostError(getattr(error, "strerror", None) or str(error)) from None
-
-
-class _Progress:
-    """Prints the progress of a download: a line that is redrawn on a terminal, otherwise a line each
-    second."""
-
-    def __init__(self, name: str, total: int | None) -> None:
-        self.received = 0
-        self._name, self._total = name, total
-        self._on_terminal = sys.stderr.isatty()
-        self._every_seconds = 0.1 if self._on_terminal else 1.0
-        self._began = self._shown = time.monotonic()
-
-    def add(self, count: int) -> None:
-        """Counts ``count`` more bytes."""
-        self.received += count
-        now = time.monotonic()
-        if now - self._shown >= self._every_seconds:
-            self._shown = now
-            self._show(now)
-
-    def close(self) -> None:
-        """Prints the final progress."""
-        self._show(time.monotonic())
-        if self._on_terminal:
-            _print("")
-
-    def _show(self, now: float) -> None:
-        size, unit = (2**20, "MB") if (self._total or self.received) >= 2**20 else (2**10, "kB")
-        there, speed = self.received / size, self.received / size / max(now - self._began, 1e-3)
-        text, bar = f"{there:.1f} {unit}", ""
-        if self._total:
-            share = min(self.received / self._total, 1.0)
-            text = f"{there:.1f} of {self._total / size:.1f} {unit}, {share:.0%}"
-            bar = f"[{'#' * int(24 * share):24}] "
-        if not self._on_terminal:
-            _print(f"{self._name}: {text}, {speed:.1f} {unit}/s")
-            return
-        line = f"{self._name} {bar}{text}, {speed:.1f} {unit}/s"
-        width = (os.get_terminal_size(sys.stderr.fileno()).columns or 80) - 1
-        print(f"\r{line[:width]:{width}}", end="", file=sys.stderr, flush=True)

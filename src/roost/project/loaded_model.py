@@ -19,6 +19,7 @@ from roost.package.setting_locations import setting_locations
 from roost.project import native_project
 from roost.project.contract import Data, Dataset, Runner
 from roost.project.device_choice import choose_device
+from roost.project.staging.package_archives import NO_ARCHIVES
 from roost.train.model.module_state import ModuleState
 
 _PART = "model"
@@ -81,9 +82,10 @@ def load_experiment(
     """
     require_runner(package)
     chosen = choose_device(device)
-    values, settings = native_project.resolve_settings(
-        package, project if project is not None else str(package.project)
-    )
+    root = project if project is not None else str(package.project)
+    needs_data = before is None and info is None
+    staged = native_project.stage_data(package, root) if needs_data else NO_ARCHIVES
+    values, settings = native_project.resolve_settings(package, root, staged=staged)
     where = setting_locations(package)
     dataset = data = None
     made = native_project.runner_class(settings, package.path, where)

@@ -24,6 +24,8 @@ from roost.project.contract import Data, Dataset, Runner
 from roost.project.lightning import module_contract
 from roost.project.lightning.lightning_dataset import LightningDataset
 from roost.project.lightning.lightning_runner import LightningRunner
+from roost.project.staging import package_archives
+from roost.project.staging.package_archives import NO_ARCHIVES, StagedData
 from roost.project.yaml import yaml_project
 from roost.train.distributed import rank_consistency, replicas
 from roost.train.distributed.ranks import ALONE, Ranks
@@ -52,12 +54,35 @@ class Experiment:
     """The strategy of the ranks: single, ddp or fsdp."""
 
 
-def resolve_settings(package: PackageFolder, project: str) -> tuple[dict[str, Any], Settings]:
-    """Returns the package's settings with paths and variables filled in, as plain values and parsed."""
+def resolve_settings(
+    package: PackageFolder, project: str, *, staged: StagedData = NO_ARCHIVES
+) -> tuple[dict[str, Any], Settings]:
+    """Returns the package's settings with paths and variables filled in, as plain values and parsed.
+    References to folders of archives that are not in ``staged`` stay as they are."""
     where = setting_locations(package)
     context = {"project": project, "package": str(package.path)}
     values = interpolation.resolve(package.settings, context, where=where)
+    if staged.archives:
+        values = interpolation.fill_late(values, staged.folders())
     return values, parse_settings(values, where=where)
+
+
+def stage_data(package: PackageFolder, project: str, *, only_small: bool = False) -> StagedData:
+    """Unpacks the archives of ``data.stage`` on this machine, unless they are unpacked there.
+
+    Args:
+        package: The package.
+        project: The folder of the project.
+        only_small: See `roost.project.staging.package_archives.stage_data`.
+
+    Raises:
+        RoostError, OSError: As that.
+    """
+    _, settings = resolve_settings(package, project)
+    where = setting_locations(package)
+    return package_archives.stage_data(
+        settings.data.stage, package=package.path, project=project, where=where, only_small=only_small
+    )
 
 
 def load(
@@ -65,6 +90,7 @@ def load(
     *,
     project: str,
     device: str,
+    staged: StagedData = NO_ARCHIVES,
     begins: bool = False,
     ranks: Ranks = ALONE,
     strategy: str = "single",
@@ -75,6 +101,7 @@ def load(
         package: The package.
         project: The project's folder, for ``${project}``.
         device: The device of the Runner.
+        staged: The staged archives of the package.
         begins: Whether the run begins here; one that resumes from a checkpoint does not load ``init_from``.
         ranks: The ranks that train it together.
         strategy: The strategy of the ranks: single, ddp or fsdp.
@@ -83,7 +110,7 @@ def load(
         RoostError: A setting or a class path is wrong, or the initial weights do not fit.
         ContractError: The project's classes do not keep the contract.
     """
-    values, settings = resolve_settings(package, project)
+    values, settings = resolve_settings(package, project, staged=staged)
     where = setting_locations(package)
     dataset = dataset_class(settings, package.path, where)(values)
     made = runner_class(settings, package.path, where)

@@ -17,6 +17,7 @@ from roost.package import lineage
 from roost.package.checkpoints.retention import policy_from_settings
 from roost.package.live_progress import ProgressFile
 from roost.package.package import PackageFolder
+from roost.package.remote.upload_hold import UploadHold
 from roost.package.results import skipped_steps
 from roost.package.setting_locations import setting_locations
 from roost.project import builtin_hooks, data_loaders
@@ -77,11 +78,13 @@ def assemble(
         hooks = [*own, *experiment.hooks, *late]
         checkpoints = Checkpoints(
             package,
-            policy_from_settings(settings.checkpoint, settings.remote),
+            policy_from_settings(settings.checkpoint),
             session=session,
             asynchronous=settings.checkpoint.asynchronous,
             ranks=ranks,
         )
+        if settings.remote is not None and settings.remote.hold_checkpoints:
+            checkpoints.hold = UploadHold(package.path, settings.remote)
         if lineage.optimizers_may_differ(package):
             changed = functools.partial(lineage.settings_changed_since, package)
             checkpoints.adapt = OptimizerOverrides(stepper.optimizers, changed)

@@ -14,8 +14,8 @@ torchrun_ranks: the ranks that a launcher such as torchrun has started
 session_watch: the checks at each tick: time limit, leases, output, stalls, memory
 exit_status: the outcome of a session, from the worker's final report and exit status
 session_record: the file `sessions/<n>.json`
+attempt_progress: how far each attempt at a run got, and whether they go in circles
 session_restart: the session that follows a failed one (`--restart N`)
-upload_process: the process that uploads a package to its remote copy
 signals: the signals that guard and supervisor handle
 
 processes: process tree, cgroup, and processes abandoned by killed sessions

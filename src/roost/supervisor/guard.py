@@ -30,9 +30,9 @@ from roost.base.system import prctl, process_title
 from roost.supervisor import signals
 from roost.supervisor.exit_status import SessionOutcome
 from roost.supervisor.processes import cgroup, session_processes
+from roost.supervisor.processes.upload_process import UploadProcess
 from roost.supervisor.session_spec import SessionSpec
 from roost.supervisor.supervisor import Supervisor
-from roost.supervisor.upload_process import UploadProcess
 
 if TYPE_CHECKING:
     from roost.supervisor.forkserver.forked_worker import WarmWorker
@@ -250,6 +250,7 @@ def _end_orphaned_session(
         return 1 if (code := found.fields.exit_code) is None else int(code)
     end = killed_supervisor_outcome(status)
     found.note_worker_end(None, seconds=seconds)
+    found.note_progress()
     restarts = session_restart.plan_restart(spec, found, end, guard_pid=os.getpid(), is_error_printed=True)
     lines = [end.error or "", *found.write_end(end), *([restarts] if restarts is not None else [])]
     if survivors:

@@ -77,6 +77,25 @@ class SessionRecordFile:
         if worker_status is not None:
             self.fields.worker_status = status_name(worker_status)
 
+    def note_progress(self) -> None:
+        """Sets how far the run has got, by which attempts that go in circles are found."""
+        from roost.supervisor import attempt_progress
+
+        folder = os.path.dirname(os.path.dirname(self.path))  # noqa: PTH120
+        progress = f"{folder}/progress"
+        if not os.access(progress, os.F_OK):
+            return
+        from pathlib import Path
+
+        from roost.package import live_progress
+
+        found = live_progress.read(Path(progress))
+        if found is not None and found.wall >= (self.fields.started or 0.0):
+            self.fields.step = found.step
+        saved = attempt_progress.newest_saved_step(folder)
+        if saved is not None:
+            self.fields.saved_step = saved
+
     def _overwrite(self) -> list[str]:
         """Writes in place, for a full disk: the blocks of the first record are allocated already."""
         from pathlib import Path

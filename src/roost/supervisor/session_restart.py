@@ -20,7 +20,8 @@ import time
 from roost.base.errors import INTERRUPTED_EXIT_CODE, STOPPED_EXIT_CODE
 from roost.base.system.worker_protocol import DEADLINE_VARIABLE, OUT_OF_HOST_MEMORY, OUT_OF_MEMORY
 from roost.package.session_schema import SessionRequest, process_fields
-from roost.supervisor import signals
+from roost.supervisor import attempt_progress, signals
+from roost.supervisor.attempt_progress import AttemptProgress
 from roost.supervisor.exit_status import PEER_FAILED, STALLED, SessionOutcome
 from roost.supervisor.output.output_file import rank_output_path
 from roost.supervisor.session_record import SessionRecordFile, initial_fields
@@ -70,16 +71,40 @@ def plan_restart(
 
     if spec.owner and owner_file.is_owned_by_other(Path(spec.owner), spec.session, spec.token):
         return "this session is not restarted: another machine has taken the package over"
+    why = "" if is_error_printed else f": {end.error}"
+    stuck = attempt_progress.stuck_text(_attempts(spec, record), needs_steps=spec.is_command)
+    if stuck is not None:
+        left = spec.restart - spec.restarted
+        restarts = "1 restart is" if left == 1 else f"{left} restarts are"
+        return (
+            f"session {spec.session} {end.state}{why}; it is not restarted, though {restarts} left: {stuck}; "
+            "when the cause is mended, `roost continue` starts it again"
+        )
     try:
         _write_request(spec, guard_pid)
     except (OSError, ValueError, TypeError) as error:
         return f"this session is not restarted: {error}"
     number = record.fields.restarted_as = spec.session + 1
-    why = "" if is_error_printed else f": {end.error}"
     return (
         f"session {spec.session} {end.state}{why}; session {number} begins in "
         f"{pause_seconds(spec):g} s (restart {spec.restarted + 1} of {spec.restart})"
     )
+
+
+def _attempts(spec: SessionSpec, record: SessionRecordFile) -> list[AttemptProgress]:
+    """Returns the progress of this session and of those before it that it has restarted, the newest first."""
+    folder, number = os.path.dirname(spec.session_file), spec.session  # noqa: PTH120
+    found = [attempt_progress.progress_of(record.fields)]
+    while len(found) < attempt_progress.NO_FURTHER_ATTEMPTS:
+        request = SessionRequest.load(f"{folder}/{number}.request.json")
+        if request is None or not attempt_progress.is_automatic(request):
+            break
+        number -= 1
+        earlier = SessionRecordFile.load(f"{folder}/{number}.json")
+        if earlier is None:
+            break
+        found.append(attempt_progress.progress_of(earlier.fields))
+    return found
 
 
 def _write_request(spec: SessionSpec, guard_pid: int) -> None:

@@ -12,6 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from roost.base.errors import STOPPED_EXIT_CODE, Refused
+from roost.base.session_end.deadline_files import (
+    DeadlineFiles,
+    FileDeadline,
+    deadline_at_start,
+    paths_of,
+)
 from roost.base.system.worker_protocol import TAKEN_OVER, TIME_LIMIT
 from roost.package.owner import owner_file
 from roost.package.session_schema import SystemUse
@@ -53,7 +59,11 @@ class SessionWatch:
         output_fds = [rank.output_fd for rank in workers.ranks]
         limits = spec.limits
         now = self.next_tick = self._touch_leases_at = time.monotonic()
-        self._wall_end = now + limits.wall_seconds if limits.wall_seconds is not None else None
+        self._given_end = now + limits.wall_seconds if limits.wall_seconds is not None else math.inf
+        """When the session is asked to stop by the limits with which it started."""
+        self._wall_end = self._given_end
+        self._deadline_files = DeadlineFiles(paths_of(spec.env))
+        self._file_deadline: FileDeadline | None = None
         self._caps = [OutputCap(fd, limits.output_bytes) for fd in output_fds]
         self._peak = ProcessTreePeak(os.getpid(), limits.host_memory_mb, session_file=spec.session_file)
         self._started, self._start_use = now, start_use(now)
@@ -90,11 +100,12 @@ class SessionWatch:
             self._watch_system(now)
         if self._spec.lease_fds:
             self._touch_leases(now)
-        if self._wall_end is not None and now >= self._wall_end:
-            self._wall_end = None
+        self._read_deadline_files(now)
+        if now >= self._wall_end:
+            self._given_end = self._wall_end = math.inf
+            self._deadline_files = DeadlineFiles(())
             return SessionOutcome("stopped", STOPPED_EXIT_CODE, TIME_LIMIT, None)
-        if self._wall_end is not None:
-            self.next_tick = min(self.next_tick, self._wall_end)
+        self.next_tick = min(self.next_tick, self._wall_end)
         if self._stall is not None:
             self.next_tick = min(self.next_tick, now + self._stall.tick_seconds)
             if self._stall.check(now):
@@ -128,6 +139,34 @@ class SessionWatch:
         """Processes below this one that are no part of the session: they end with the supervisor, and one
         that a driver holds must not keep it."""
         return [] if self._system is None else self._system.child_pids
+
+    def _read_deadline_files(self, now: float) -> None:
+        """Takes the earliest time of the deadline files over, and gives it up when they no longer hold it.
+        The worker of a training reads them too, and has stopped by then; a program, which gets a signal only,
+        is asked to stop its grace time before."""
+        found = self._deadline_files.earliest()
+        for trouble in self._deadline_files.new_troubles:
+            self._write_if_program(trouble)
+        if found == self._file_deadline:
+            return
+        self._file_deadline = found
+        self._wall_end, deadline = self._given_end, deadline_at_start(self._spec.env)
+        if found is None:
+            self._write_if_program("the deadline file holds no time any more")
+        else:
+            left = max(0.0, found.at - time.time())
+            lead = min(self._spec.limits.grace_seconds, left / 2) if self._spec.is_command else 0.0
+            self._wall_end = min(self._wall_end, now + left - lead)
+            deadline = found.at if deadline is None else min(deadline, found.at)
+            clock = time.strftime("%H:%M:%S", time.localtime(found.at))
+            self._write_if_program(f"must end by {clock}, as {found.path} says")
+        self._record.fields.deadline = deadline
+        self._record.write_if_possible()
+
+    def _write_if_program(self, text: str) -> None:
+        """Writes what the worker of a training says on its own."""
+        if self._spec.is_command:
+            write_line(self._workers.output_fd, text)
 
     def _watch_system(self, now: float) -> None:
         if now >= self._system_at:

@@ -21,6 +21,7 @@ from collections import deque
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from roost.base.session_end import deadline_files
 from roost.base.system import prctl
 from roost.base.system.worker_protocol import OUT_OF_HOST_MEMORY, TAKEN_OVER
 from roost.supervisor import signals, worker_process
@@ -98,6 +99,8 @@ class Supervisor:
             self._record = SessionRecordFile(self.spec.session_file, fields)
             if self._workers.ranks[0].worker.is_warm:
                 self._record.fields.warm = True
+            if (deadline := deadline_files.deadline_at_start(self.spec.env)) is not None:
+                self._record.fields.deadline = deadline
             self._note_ranks()
             self._record.write_first(self.spec.request_file)
         except BaseException:
@@ -307,6 +310,7 @@ class Supervisor:
         joined = [worker_process.is_in_cgroup(rank.worker) for rank in self._workers.ranks]
         self._record.fields.scope = "cgroup" if all(joined) else "walk"
         is_error_printed = cause is not None or end.state == "failed"
+        self._record.note_progress()
         self._handle_signals()  # a stop request that came meanwhile counts, too
         restarts = session_restart.plan_restart(
             self.spec, self._record, end, guard_pid=self._guard_pid, is_error_printed=is_error_printed

@@ -9,6 +9,7 @@ end_condition: the end of a run
 events: metrics between the step and the row
 inexact_reasons: why a run cannot be repeated bit for bit
 deadline: when a session with a deadline must begin to end
+session_forecast: whether a run will finish before its session ends
 
 accelerators: what torch is asked about the device: CPU, CUDA, MPS, XPU
 step: one optimizer step

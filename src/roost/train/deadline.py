@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 
 MARGIN = 1.5
@@ -36,8 +37,11 @@ class Deadline:
                a save to measure it,                           |- 1.5 × (save + step) + end -|
                if there was none
 
+    A deadline may come while the session runs (`move`): the notice of a spot instance. Then the time from the
+    notice on is what there is, with all that was measured before.
+
     Args:
-        ends: The deadline.
+        ends: The deadline; infinite: there is none yet.
         start: The start of the session.
         saves: Saves that may follow each other after the end was requested: 2 with several ranks, which agree
             on the end a step later, when a save may have started.
@@ -53,6 +57,16 @@ class Deadline:
         by the caller."""
         self._save_times: deque[float] = deque(maxlen=_NUM_RECENT_SAVES)
         self._longest, self._longest_before, self._since = 0.0, 0.0, start
+
+    def move(self, ends: float, start: float) -> None:
+        """Sets another deadline, of a session that counts from ``start`` on."""
+        self.ends, self._start = ends, start
+        self._length = max(0.0, ends - start)
+
+    @property
+    def is_set(self) -> bool:
+        """Whether there is a deadline."""
+        return math.isfinite(self.ends)
 
     @property
     def is_measured(self) -> bool:
@@ -72,7 +86,7 @@ class Deadline:
     @property
     def check_interval_seconds(self) -> float:
         """The interval between two checks, and so the most of a session that is lost by them."""
-        return min(1.0, max(0.05, self._length / 100))
+        return min(1.0, max(0.05, self._length / 100)) if self.is_set else 1.0
 
     def note_save(self, seconds: float) -> None:
         """Records the duration of a save, until it was committed and everything that waits for it was
@@ -100,19 +114,23 @@ class Deadline:
 
     def is_due(self, now: float) -> bool:
         """Whether the end must be requested now."""
-        return now >= self.ends - self.reserve()
+        return self.is_set and now >= self.ends - self.reserve()
 
     def allows_two(self, now: float) -> bool:
         """Whether another save is possible after one that begins now; otherwise that one is the last."""
+        if not self.is_set:
+            return True
         last = self.reserve() if self.is_measured else self._last(1.0)
         return now + self.save_seconds < self.ends - last
 
     def is_near(self, now: float) -> bool:
         """Whether a save must be written without pauses: because its duration must be known soon, or because
         it might not be finished when the last save begins."""
+        if not self.is_set:
+            return False
         return not self.is_measured or now >= self.ends - self.reserve() - _PACED_SLOWDOWN * self.save_seconds
 
     def needs_trial_save(self, now: float) -> bool:
         """Whether a save must be made now to measure it."""
-        due = self.has_trained and now >= self._start + self._length / _TRIAL_SAVE_DIVISOR
+        due = self.is_set and self.has_trained and now >= self._start + self._length / _TRIAL_SAVE_DIVISOR
         return due and not self.is_measured and self.allows_two(now)

@@ -686,7 +686,8 @@ class RoostClient(App[int]):
         if words[:1] == ["logs"] and len(words) > 1 and "-n" not in words and self._open_log(words[1]):
             return
         self.server.write_lines([f"\x1b[1m❯ {escape(line)}\x1b[0m"])
-        width = self.server.size.width or self._terminal_size.width - 2  # it has none while it is hidden
+        frame = self.server.gutter.width  # of border and padding; it has no size while it is hidden
+        width = self.server.size.width or self._terminal_size.width - frame
         self.verbs.run(line, max(40, width))
 
     def _open_log(self, name: str) -> bool:

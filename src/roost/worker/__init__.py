@@ -12,6 +12,7 @@ programs/: programs of the user, started and observed from outside
 results/: export of weights, predictions, evaluations
 check/: the check, a shortened run
 data_report/: the report on a project's sets
+tuning/: the measurements of `roost tune`
 debug/: ``roost debug``, and breakpoints
 ranks/: rank and world size, rendezvous, diagnosis of lost ranks
 torch_settings: determinism and threads, applied to torch

@@ -10,6 +10,7 @@ a folder, SESSION   the request in that session folder (`roost.package.session_f
                     prediction or an evaluation; SESSION is the number of the attempt there
 ``check``           a shortened run that goes through every stage once
 ``data``            a report on the sets and their batches
+``tune``            measurements of other settings
 ``debug VISIT``     a step in pdb, on the terminal of the command that exec'ed this process
 ==================  ================================================================================
 
@@ -101,7 +102,7 @@ def _task_kind(task: str) -> TaskKind:
     """Returns the kind of a task; if it is a folder, that of the request there."""
     if task.isdecimal():
         return TaskKind.TRAIN
-    if task in (TaskKind.CHECK, TaskKind.DATA_REPORT):
+    if task in (TaskKind.CHECK, TaskKind.DATA_REPORT, TaskKind.TUNE):
         return TaskKind(task)
     from roost.package import sessions
 
@@ -124,6 +125,10 @@ def _run_task(path: str, task: str, session: int | None) -> str:
         from roost.worker.data_report.data_task import report_data
 
         return report_data(package)
+    if kind is TaskKind.TUNE:
+        from roost.worker.tuning.tuning_task import tune
+
+        return tune(package)
     if kind is TaskKind.EXPORT:
         with paused_collector():
             from roost.worker.results.export_task import export

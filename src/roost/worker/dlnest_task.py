@@ -16,13 +16,14 @@ from roost.package.checkpoints.pickled_values import Pickles
 from roost.package.checkpoints.retention import policy_from_settings
 from roost.package.live_progress import ProgressFile
 from roost.package.package import PackageFolder
+from roost.package.remote.upload_hold import UploadHold
 from roost.package.resume import environment
 from roost.package.sessions import Session
 from roost.package.setting_locations import setting_locations
 from roost.project import builtin_hooks
 from roost.project.device_choice import choose_device
 from roost.project.dlnest import run_state
-from roost.project.dlnest.project_classes import load_classes
+from roost.project.dlnest.project_classes import load_classes, stage_data
 from roost.project.dlnest.project_loading import load_project
 from roost.project.dlnest.training_loop import FINISHED, TrainingLoop
 from roost.train.accelerators.registry import accelerator_of
@@ -33,7 +34,7 @@ from roost.train.step import precision
 from roost.worker import card_memory, torch_settings, train_task
 from roost.worker.card_limit import CardLimit
 from roost.worker.ranks import rank_environment, rank_join
-from roost.worker.worker_signals import StopSignals
+from roost.worker.worker_signals import StopRequested, StopSignals
 
 
 def train(package: PackageFolder, session: Session, stop: StopSignals) -> str:
@@ -49,6 +50,11 @@ def train(package: PackageFolder, session: Session, stop: StopSignals) -> str:
     )
     where = setting_locations(package)
     settings = parse_dlnest_settings(package.settings, where=where)
+    try:
+        with stop.raised():
+            staged = stage_data(package, settings)
+    except StopRequested as stopped:
+        return str(stopped)
     begins = not checkpoint.ids(package.checkpoints)
     first = None if begins else environment.read_environment(package.path)
     torch_settings.apply(settings, device=device, first=first)
@@ -63,6 +69,7 @@ def train(package: PackageFolder, session: Session, stop: StopSignals) -> str:
         if loop is None:
             return FINISHED
         if ranks.is_main:
+            staged.record(package.path)
             strategy = train_task.strategy_of(session, ranks)
             train_task.record_stack(
                 package, loop, device, settings, first, strategy=strategy, id=session.checkpoint
@@ -88,12 +95,14 @@ def build_loop(
     checkpoints = Checkpoints(
         package,
         # Saves within an epoch do not push the project's own out of the fast track.
-        policy_from_settings(settings.checkpoint, settings.remote, only_scheduled=True),
+        policy_from_settings(settings.checkpoint, only_scheduled=True),
         session=session.number,
         asynchronous=False,
         ranks=ranks,
         pickles=Pickles.of(trust=session.request.trust),
     )
+    if settings.remote is not None and settings.remote.hold_checkpoints:
+        checkpoints.hold = UploadHold(package.path, settings.remote)
     load_classes(package, settings)  # before the state is read, which may have pickled objects of them
     manifest, states, lines = run_state.read(checkpoints, ranks, id=session.checkpoint)
     for line in lines:

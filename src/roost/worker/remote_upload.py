@@ -1,5 +1,6 @@
 """The process that uploads a package to its remote copy, concurrently with a session of any kind:
-``python -P -m roost.worker.remote_upload PACKAGE SESSION``, started by `roost.supervisor.upload_process`.
+``python -P -m roost.worker.remote_upload PACKAGE SESSION``, started by the guard
+(`roost.supervisor.processes.upload_process`).
 
 It is a process of its own because the libraries of stores take seconds to import and may hang; training never
 waits for it. A thread uploads; the main thread reads from stdin when the session has ended, and then ends in

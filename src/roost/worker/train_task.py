@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-import traceback
 from collections.abc import Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Any, Protocol
 
 import msgspec
@@ -15,10 +15,12 @@ import torch.distributed as dist
 
 from roost.base import durable
 from roost.base.interval import parse_duration
+from roost.base.session_end import deadline_files
 from roost.base.system import cpu_wait
 from roost.base.system.worker_protocol import DEADLINE_VARIABLE, EARLY_STOP
 from roost.base.text.timestamps import parse_timestamp
 from roost.config.run_settings import RunSettings
+from roost.package import sessions
 from roost.package.checkpoints import checkpoint
 from roost.package.package import PackageFolder
 from roost.package.remote.upload_time import UploadTime
@@ -28,6 +30,7 @@ from roost.package.resume import environment
 from roost.package.sessions import Session
 from roost.project import native_project, trainer_assembly
 from roost.project.device_choice import choose_device
+from roost.project.staging.package_archives import NO_ARCHIVES, StagedData
 from roost.train.accelerators.registry import accelerator_of
 from roost.train.distributed.ranks import ALONE, Ranks
 from roost.train.hooks import TimeLimit
@@ -36,7 +39,7 @@ from roost.worker import card_memory, torch_settings
 from roost.worker.card_limit import CardLimit
 from roost.worker.initialize_task import Initialize
 from roost.worker.ranks import rank_environment, rank_join
-from roost.worker.worker_signals import StopSignals
+from roost.worker.worker_signals import StopRequested, StopSignals
 
 
 def train(package: PackageFolder, session: Session, stop: StopSignals) -> str:
@@ -52,6 +55,12 @@ def train(package: PackageFolder, session: Session, stop: StopSignals) -> str:
     )
     project = str(request.get("project", ""))
     _, settings = native_project.resolve_settings(package, project)
+    try:
+        with stop.raised():
+            # Before the ranks join: none of them waits for another in a collective operation meanwhile.
+            staged = native_project.stage_data(package, project)
+    except StopRequested as stopped:
+        return str(stopped)
     # Without a checkpoint the run begins here: there is no earlier environment to compare with.
     first = environment.read_environment(package.path) if checkpoint.ids(package.checkpoints) else None
     torch_settings.apply(settings, device=device, first=first)
@@ -59,8 +68,9 @@ def train(package: PackageFolder, session: Session, stop: StopSignals) -> str:
     ranks = rank_join.join(this_rank, settings, device)
     with rank_join.diagnosing_lost_ranks(ranks, settings, package.path):
         rank_join.require_same_run(package, ranks)
-        trainer = build_trainer(package, session, project, device, ranks)
+        trainer = build_trainer(package, session, project, device, ranks, staged=staged)
         if ranks.is_main:
+            staged.record(package.path)
             strategy = strategy_of(session, ranks)
             record_stack(package, trainer, device, settings, first, strategy=strategy, id=session.checkpoint)
         for reason in [*inexact_reasons(session), *torch_settings.inexact_reasons(device)]:
@@ -81,7 +91,8 @@ def _evaluate(
 ) -> None:
     """Carries out the evaluations that were requested to follow the training. It has succeeded: an error of
     an evaluation is printed, and `roost evaluate` goes on with it."""
-    from roost.worker.results import evaluate_task  # most trainings do not need it
+    from roost.worker import failure_report  # most trainings need neither
+    from roost.worker.results import evaluate_task
 
     stop.release()
     if dist.is_available() and dist.is_initialized():
@@ -92,12 +103,24 @@ def _evaluate(
                 package, folder, device=device, rank=ranks.rank, world_size=ranks.world_size
             )
         except Exception as error:  # noqa: BLE001  - printed; the training is complete
-            traceback.print_exception(error)
-            print(f"the evaluation {folder.name} failed, the training has succeeded: {error}", flush=True)
+            file = sessions.traceback_file(folder, evaluate_task.SESSION_OF_TRAINING, ranks.rank)
+            failure_report.report(error, own=[package.path], package=package.path, file=file)
+            print(
+                f"the evaluation {folder.name} failed, the training has succeeded; "
+                f"`roost evaluate {quote(str(package.path))} --name {folder.name}` with the same "
+                "options continues it",
+                flush=True,
+            )
 
 
 def build_trainer(
-    package: PackageFolder, session: Session, project: str, device: str, ranks: Ranks = ALONE
+    package: PackageFolder,
+    session: Session,
+    project: str,
+    device: str,
+    ranks: Ranks = ALONE,
+    *,
+    staged: StagedData = NO_ARCHIVES,
 ) -> Trainer:
     """Builds the trainer of a package on ``device``, with the hooks that the session's request adds."""
     begins = not checkpoint.ids(package.checkpoints)
@@ -107,6 +130,7 @@ def build_trainer(
         package,
         project=project,
         device=device,
+        staged=staged,
         begins=begins,
         ranks=ranks,
         strategy=strategy_of(session, ranks),
@@ -122,13 +146,15 @@ def build_trainer(
 
 
 def time_limits(package: PackageFolder, session: Session) -> list[TimeLimit]:
-    """Returns the hook that ends the session before the time limit of its supervisor, if there is one."""
-    if (ends := os.environ.get(DEADLINE_VARIABLE)) is None:
+    """Returns the hook that ends the session before its deadline, if there is one, or a file may give one."""
+    given, paths = os.environ.get(DEADLINE_VARIABLE), deadline_files.paths_of(os.environ)
+    if given is None and not paths:
         return []
+    ends = None if given is None else parse_timestamp(given, setting=DEADLINE_VARIABLE)
     started, remote, upload = float(session.recorded.started or time.time()), session.request.remote, None
     if remote is not None:
         upload = UploadTime(package.path, parse_duration(str(remote["wait"]), setting="remote.wait"))
-    return [TimeLimit(parse_timestamp(ends, setting=DEADLINE_VARIABLE), started, upload=upload)]
+    return [TimeLimit(ends, started, deadline_files.DeadlineFiles(paths), upload=upload)]
 
 
 def strategy_of(session: Session, ranks: Ranks) -> str:

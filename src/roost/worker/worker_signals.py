@@ -3,12 +3,14 @@ the one that asks for its stacks."""
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from types import FrameType
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 from roost.base.system.worker_protocol import STACKS_SIGNAL, STACKS_VARIABLE, STOP_SIGNALS
 
@@ -17,6 +19,10 @@ class Stoppable(Protocol):
     """An object that takes a stop request, such as a Trainer."""
 
     def request_stop(self, reason: str) -> None: ...
+
+
+class StopRequested(Exception):
+    """A stop signal has ended work that has nothing to save. The text is the reason of the stop."""
 
 
 class StopSignals:
@@ -47,12 +53,27 @@ class StopSignals:
         if self._reason is not None:
             target.request_stop(self._reason)
 
+    @contextlib.contextmanager
+    def raised(self) -> Iterator[None]:
+        """Lets a stop signal raise `StopRequested` in the block, also one that has arrived before: the block
+        has nothing to save, and may take minutes."""
+        self.attach(_Raising())
+        try:
+            yield
+        finally:
+            self._target = None
+
     def release(self) -> None:
         """Lets stop signals end this process from now on: what follows has nothing to save."""
         for number in STOP_SIGNALS:
             signal.signal(number, signal.SIG_DFL)
         if self._reason is not None:
             os.kill(os.getpid(), signal.SIGTERM)
+
+
+class _Raising:
+    def request_stop(self, reason: str) -> NoReturn:
+        raise StopRequested(reason)
 
 
 def _stop_reason(number: int) -> str:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
+import msgspec
 import pytest
 
 from roost.base.text.timestamps import format_clock, format_dated_clock
 from roost.devices.card import CardProcess
+from roost.devices.resource_request import CardRequirement
 from roost.lab.policy.policy_state import Expectation, OtherLease, Placement, ReservedWindow, Rules
 from roost.lab.policy.wait_reasons import format_approximate_clock
-from roost.lab.queue.task import STOPPING, SUCCEEDED
+from roost.lab.queue.task import STOPPING, SUCCEEDED, Task
 from tests.lab.policy.policy_examples import GB, NOW, card, cards, decided, placed, running, says, task
 from tests.messages import Messages
 
@@ -378,3 +381,24 @@ def test_what_was_placed_just_now_counts_for_the_share() -> None:
 def test_whatever_the_order_of_the_rows_it_is_the_same_decision() -> None:
     tasks = [task(f"{n}", gb=n % 5 + 1, user=f"u{n % 3}") for n in range(20)]
     assert decided(*tasks, cards=cards(2)) == decided(*reversed(tasks), cards=cards(2))
+
+
+def test_a_task_gets_only_cards_that_it_requires() -> None:
+    """Of two models; the wait reason of a task for which the only such card is taken is that of the card."""
+    both = [
+        dataclasses.replace(card, name=name)
+        for card, name in zip(cards(2), ("Tesla T4", "A100"), strict=True)
+    ]
+    required = CardRequirement(models=("a100",))
+
+    def requiring(id: str) -> Task:
+        one = task(id)
+        return msgspec.structs.replace(one, need=msgspec.structs.replace(one.need, card=required))
+
+    tasks = [requiring("a"), task("b"), requiring("c")]
+    found = decided(*tasks, cards=both)
+    assert placed(found) == {"a": (1,), "b": (0,)} and "c" in found.reasons
+    alone = decided(requiring("c"), cards=both[:1])
+    assert placed(alone) == {} and alone.reasons["c"].startswith("closed: it requires a GPU a100")
+    idle = decided(tasks[2], task("b"), cards=both[:1])
+    assert placed(idle) == {"b": (0,)}

@@ -168,3 +168,14 @@ def test_the_reason_is_in_words(
         messages.check(found)
     else:
         assert found == reason
+
+
+def test_attempts_in_circles_are_not_retried(messages: Messages) -> None:
+    status = AttemptStatus(
+        FAILED, 3, reason="ValueError: x", stuck="its last 3 attempts have ended at step 40"
+    )
+    state, changes = state_after(live(retries=98), status)
+    assert state == FAILED and "retries" not in changes
+    messages.check(changes["reason"])
+    assert state_after(live(retries=0), status) == (FAILED, {"reason": "ValueError: x"})
+    assert state_after(live(retries=98), status._replace(stuck=""))[0] == PENDING

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -81,3 +82,16 @@ def test_one_that_cannot_be_written_does_not_stop_the_others(
     continued = {Path(one.run.package).name: one for one in continue_all(found)}
     assert continued["two"].task is not None and continued["one"].task is None
     assert "Read-only file system" in str(continued["one"].error)
+
+
+def test_one_that_gets_no_further_is_listed_and_not_continued(lab: Lab, messages: Messages) -> None:
+    made = package(lab.folder / "runs", "one", state="stopped", reason="time limit", step=40)
+    for _ in range(2):
+        number = made.new_session({"kind": "train", "command": ["roost", "up"]})
+        record = {"state": "stopped", "reason": "time limit", "step": 40}
+        (made.path / "sessions" / f"{number}.json").write_text(json.dumps(record))
+    (found,) = find_interrupted([str(lab.folder / "runs")])
+    assert found.stuck == "its last 3 attempts have ended at step 40"
+    (continued,) = continue_all([found])
+    assert continued.task is None
+    messages.check(continued.error)

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from roost.base.errors import Refused, UsageError
+from roost.base.errors import ConfigError, Refused, UsageError
+from roost.base.session_end import platform_limit
 from roost.config.sections.limits import LimitSettings
 from roost.operations.sessions import session_deadline
-from roost.operations.sessions.session_deadline import deadline_of
+from roost.operations.sessions.session_deadline import deadline_of, deadline_variables
 from tests.messages import Messages
 
 FREE = LimitSettings()
@@ -25,7 +26,7 @@ def squeue(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
 
 
 def test_without_a_limit_there_is_none() -> None:
-    assert deadline_of(FREE, {}) == (None, [])
+    assert deadline_of(FREE, {}) == (None, [], "")
     assert deadline_of(FREE, {}).seconds_left() is None
 
 
@@ -90,7 +91,7 @@ def test_slurm_is_asked_where_it_did_not_say(tmp_path: Path, monkeypatch: pytest
 @pytest.mark.parametrize("script", ["echo N/A", "true"])
 def test_a_job_without_a_limit(script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     squeue(tmp_path, monkeypatch, script)
-    assert deadline_of(FREE, {"SLURM_JOB_ID": "7"}) == (None, [])
+    assert deadline_of(FREE, {"SLURM_JOB_ID": "7"}) == (None, [], "")
 
 
 @pytest.mark.parametrize(
@@ -122,3 +123,52 @@ def test_a_machine_without_squeue(
     (note,) = deadline_of(LimitSettings(wall_time="1h"), {"SLURM_JOB_ID": "7"}).notes
     assert "Slurm job 7" in note and "squeue" in note
     messages.check(note)
+
+
+def test_a_file_with_a_time_counts_as_the_others(tmp_path: Path) -> None:
+    now, path, other = int(time.time()), tmp_path / "end", tmp_path / "other"
+    limits = LimitSettings(wall_time="1h", deadline_file=str(path))
+    environment = {"ROOST_DEADLINE_FILE": str(other)}
+    assert deadline_of(limits, environment).source == "limits.wall_time"
+    other.write_text(str(now + 900))
+    assert deadline_of(limits, environment)[::2] == (now + 900, str(other))
+    path.write_text(str(now + 600))
+    assert deadline_of(limits, environment)[::2] == (now + 600, str(path))
+    assert deadline_variables(limits, environment) == {"ROOST_DEADLINE_FILE": f"{path}:{other}"}
+    assert deadline_variables(FREE, environment) == {}
+
+
+def test_bad_files(tmp_path: Path, messages: Messages) -> None:
+    path = tmp_path / "end"
+    limits = LimitSettings(deadline_file=str(path))
+    path.write_text("soon")
+    (note,) = deadline_of(limits, {}).notes
+    messages.check(note)
+    path.write_text("1000000000")
+    with pytest.raises(Refused) as refused:
+        deadline_of(limits, {})
+    assert refused.value.setting == str(path)
+    messages.check(refused.value.fix)
+    with pytest.raises(ConfigError) as wrong:
+        deadline_of(LimitSettings(deadline_file="end"), {})
+    assert wrong.value.setting == "limits.deadline_file"
+    messages.check(wrong.value)
+
+
+def test_a_guess_about_the_platform_yields_to_what_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = time.time()
+    monkeypatch.setattr(platform_limit, "boot_time", lambda now: now - 36000.0)
+    colab = {"COLAB_RELEASE_TAG": "x"}
+    guess = deadline_of(FREE, colab)
+    assert guess.at == pytest.approx(now + 7200, abs=60)
+    (note,) = guess.notes
+    assert "a guess: Colab" in note
+    given = deadline_of(LimitSettings(wall_time="5h"), colab)
+    assert given[1:] == ([], "limits.wall_time")
+    assert deadline_of(FREE, {**colab, "ROOST_DEADLINE": str(now + 9000)}).at == pytest.approx(now + 9000)
+    assert deadline_of(LimitSettings(session_length="24h"), colab).at == pytest.approx(
+        now + 14 * 3600, abs=60
+    )
+    assert deadline_of(LimitSettings(session_length="never"), colab).at is None
+    both = deadline_of(LimitSettings(wall_time="5h", session_length="11h"), colab)
+    assert both.at == pytest.approx(now + 3600, abs=60)

@@ -6,14 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from roost.package.checkpoints.checkpoint import Manifest
 from roost.package.remote.upload_time import MARGIN, UploadTime
 from tests.package.remote import statuses
-from tests.package.remote.test_upload_holds import manifests
 
 
 def test_it_follows_from_the_measured_rate_and_the_size(tmp_path: Path) -> None:
     (tmp_path / "sessions").mkdir()
-    time, (newest,) = UploadTime(tmp_path, 300.0), manifests(100)
+    time = UploadTime(tmp_path, 300.0)
+    newest = Manifest(id=0, step=10, epoch=0, batch=0, files={"a": {"bytes": 100_000_000}})
     assert time.seconds(newest) is None
     statuses.write(tmp_path)
     assert time.seconds(newest) is None, "nothing was measured"

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import importlib.machinery
+import os
 import pickle
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from roost.project.dlnest import import_names
 from roost.project.dlnest.project_classes import load_classes
 from roost.project.package_context import package_code
 from tests.project.dlnest.projects import DATASET, NET, RUNNER, load, package
+from tests.project.staging.archives import pack
 
 METER = "\nclass Meter:\n    value = 1\n"
 
@@ -84,3 +86,16 @@ def test_packages_in_a_process_that_serves_several(tmp_path: Path) -> None:
         one for one in set(sys.modules) - before if one.startswith(("Net", "Model", "DLNest", "Dataset"))
     }
     assert import_names.FINDER not in sys.meta_path
+
+
+def test_the_project_finds_its_staged_archives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Already when its modules are imported."""
+    monkeypatch.setattr(os, "environ", {**os.environ, "ROOST_SCRATCH": str(tmp_path / "scratch")})
+    archive = pack(tmp_path / "data.zip", {"a": b"1"})
+    look = "\nimport os, pathlib\nFOUND = (pathlib.Path(os.environ['ROOST_STAGED']) / 'a').read_bytes()\n"
+    made = package(
+        tmp_path, {"Dataset/Dataset.py": DATASET + look}, roost={"data": {"stage": {"archive": str(archive)}}}
+    )
+    classes = load_classes(made, parse_dlnest_settings(made.settings))
+    assert sys.modules[classes.dataset.found.__module__].FOUND == b"1"
+    assert os.environ["ROOST_STAGED"] == os.environ["ROOST_STAGED_DATA"]

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from roost.base.session_end.deadline_files import DeadlineFiles
 from roost.base.system.worker_protocol import TIME_LIMIT
 from roost.package.checkpoints import checkpoint
 from roost.package.checkpoints.checkpoint import Manifest
@@ -37,11 +38,11 @@ class Limit(TimeLimit):
 
     def __init__(self, *, ago: float, left: float) -> None:
         self.ago, self.left = ago, left
-        super().__init__(0.0, 0.0)
+        super().__init__(None, 0.0)
 
     def on_start(self, trainer: Trainer) -> None:
         now = time.time()
-        self._ends, self._begun = now + self.left, now - self.ago
+        self._given, self._begun = now + self.left, now - self.ago
         super().on_start(trainer)
 
 
@@ -222,3 +223,67 @@ class StopAfterUpload(Hook):
     def on_step(self, trainer: Trainer) -> None:
         if limit_of(trainer).upload_seconds:
             trainer.request_stop("seen")
+
+
+class Notice(Hook):
+    """Writes a time into a file after the third step."""
+
+    def __init__(self, path: Path, seconds: float) -> None:
+        self._path, self._seconds = path, seconds
+
+    def on_step(self, trainer: Trainer) -> None:
+        if trainer.progress.step == 3:
+            self._path.write_text(str(time.time() + self._seconds))
+
+
+def test_a_time_that_appears_in_a_file_ends_the_run_saved(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "end"
+    limit = TimeLimit(None, time.time(), DeadlineFiles([str(path)]))
+    trainer = trainer_of(tmp_path / "saves", limit, Notice(path, 2.0))
+    assert trainer.fit() == TIME_LIMIT
+    assert trainer.progress.step == saves(tmp_path / "saves")[-1][0] > 3
+    assert time.time() < float(path.read_text())
+    assert re.search(rf"^ends by \S+ \(in 1?[\d.]+s\), as {path} says", capsys.readouterr().out, re.M)
+
+
+class Withdraw(Hook):
+    """Removes a file once its time counts, and stops once it counts no more."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def on_step(self, trainer: Trainer) -> None:
+        deadline = limit_of(trainer)
+        if deadline.is_set:
+            self._path.unlink(missing_ok=True)
+        elif not self._path.exists():
+            trainer.request_stop("withdrawn")
+
+
+def test_a_time_that_is_withdrawn_counts_no_more(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "end"
+    path.write_text(str(time.time() + 600))
+    limit = TimeLimit(None, time.time(), DeadlineFiles([str(path)]))
+    assert trainer_of(tmp_path / "saves", limit, Withdraw(path)).fit() == "withdrawn"
+    assert "no time limit any more" in capsys.readouterr().out
+
+
+def test_what_a_file_holds_instead_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "end"
+    path.write_text("soon")
+    limit = TimeLimit(None, time.time(), DeadlineFiles([str(path)]))
+    assert trainer_of(tmp_path / "saves", limit, until=5).fit() == "finished"
+    assert capsys.readouterr().out.count("'soon' is not a time") == 1
+
+
+def test_a_run_that_will_not_finish_says_so_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trainer = trainer_of(tmp_path, Limit(ago=0, left=3))
+    assert trainer.fit() == TIME_LIMIT
+    [(step, total)] = re.findall(
+        r"^will not finish in this session: ends about step ([\d,]+) of ([\d,]+)",
+        capsys.readouterr().out,
+        re.M,
+    )
+    assert 0 < int(step.replace(",", "")) < int(total.replace(",", "")) == ENDLESS

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 @click.argument("arguments", nargs=-1, metavar="[CONFIG] [a.b=c]...")
 @config_options
 @device_options("auto", verb="check")
+@click.option("--stage", is_flag=True, help="Unpack the archives of data.stage, whatever their size.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; everything else goes to stderr.")
 def command(arguments: tuple[str, ...], config: Path | None, as_json: bool, **options: Any) -> int:
     """Tests all parts of a run in seconds: an error that would come after hours comes now.
@@ -38,6 +39,7 @@ def command(arguments: tuple[str, ...], config: Path | None, as_json: bool, **op
     \b
     roost check config.yaml
     roost check configs/small.json --project .
+    roost check config.yaml --stage             # with a large archive of data.stage
     roost check config.yaml max_epochs=100 model.dropout=0.5 -CPU
     """
     from roost.cli import live_run

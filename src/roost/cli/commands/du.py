@@ -11,7 +11,8 @@ from roost.display import table, terminal
 @click.argument("words", nargs=-1, metavar="[PACKAGE...]")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, with all sizes in bytes.")
 def command(words: tuple[str, ...], as_json: bool) -> int:
-    """Shows what packages take on the disk, the largest first, and what is in the trash.
+    """Shows what packages take on the disk, the largest first, what is in the trash, and what the staged
+    archives of this machine take.
 
     A word is a path, a name, a task, a sweep, a pattern or a folder, or they are a query as for roost ls;
     without any, the packages of the current folder. PRUNE is what `roost prune --keep best,last` would free.
@@ -42,5 +43,7 @@ def command(words: tuple[str, ...], as_json: bool) -> int:
         click.echo(line)
     prunable = format_bytes(sum(one.prunable for one in found.packages))
     trash = f"; trash {format_bytes(found.trash)}, `roost gc --all` deletes it" if found.trash else ""
+    if found.staged:
+        trash += f"; staged archives {format_bytes(found.staged)}, `roost gc --staged` deletes them"
     terminal.print_status(f"total {format_bytes(found.total)}; `roost prune` frees {prunable}{trash}")
     return 0

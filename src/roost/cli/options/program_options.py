@@ -23,6 +23,7 @@ _OPTIONS = {
     "in_place": "--in-place",
     "metrics": "--metric",
     "resume_with": "--resume-with",
+    "stage": "--stage",
 }
 
 
@@ -52,6 +53,12 @@ def program_options(command: F) -> F:
                 "--resume-with",
                 metavar="ARGUMENTS",
                 help="With --: added from the second session on, such as '--resume {checkpoint}'.",
+            ),
+            click.option(
+                "--stage",
+                multiple=True,
+                metavar="ARCHIVE",
+                help="With --: unpacked to a local disk first; ROOST_STAGED is its folder. Can be repeated.",
             ),
         )
     ):

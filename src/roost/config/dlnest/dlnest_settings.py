@@ -16,6 +16,7 @@ from roost.config.run_settings import ExecutionSettings, RunSettings, check_exec
 from roost.config.section_schema import Where
 from roost.config.sections.checkpoint import CheckpointSettings
 from roost.config.sections.field_types import Every, Natural, Positive, help_text
+from roost.config.sections.staging import Stage
 from roost.config.values import store_url
 
 SECTION = "roost"
@@ -32,6 +33,12 @@ class SaveSettings(Struct, frozen=True, kw_only=True):
     ] = "30min"
 
 
+class StagedDataSettings(Struct, frozen=True, kw_only=True):
+    """``roost.data``: archives that the project's Dataset finds unpacked, by ROOST_STAGED."""
+
+    stage: Stage = None
+
+
 class RoostSection(ExecutionSettings, Struct, frozen=True, kw_only=True):
     """``roost``: how a run of DLNest's contract is carried out."""
 
@@ -44,6 +51,9 @@ class RoostSection(ExecutionSettings, Struct, frozen=True, kw_only=True):
     ] = 32
     checkpoint: Annotated[SaveSettings, help_text("saves in addition to those of the project")] = (
         SaveSettings()
+    )
+    data: Annotated[StagedDataSettings, help_text("archives that are unpacked before the project starts")] = (
+        StagedDataSettings()
     )
 
 
@@ -95,6 +105,7 @@ class DlnestSettings(RunSettings, Struct, frozen=True, kw_only=True):
     other_file_paths: list[str]
     plugins: list[str]
     plugins_config: dict[str, Any]
+    data: StagedDataSettings = StagedDataSettings()
 
     def key(self, name: str) -> str:
         """Returns the dotted key of a field of `ExecutionSettings` in the config."""

@@ -2,6 +2,7 @@
 
 field_types: types and help texts of fields
 data: ``data``
+staging: ``data.stage``
 optimizers: ``optimizers``
 checkpoint: ``checkpoint``
 limits: ``limits``

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from roost.config.sections.field_types import Positive, help_text
+from roost.config.sections.staging import Stage
 
 _Workers = Annotated[int, Meta(ge=0, le=256)]
 _Prefetch = Annotated[int, Meta(ge=1, le=1024)]
@@ -49,6 +50,7 @@ class MixSettings(Struct, frozen=True, kw_only=True):
 class DataSettings(Struct, frozen=True, kw_only=True):
     """``data``: how samples become batches."""
 
+    stage: Stage = None
     batch_size: Annotated[
         Positive | None, help_text("samples per micro-batch; by default 32, or no limit with max_tokens")
     ] = None

@@ -17,6 +17,20 @@ class LimitSettings(Struct, frozen=True, kw_only=True):
         str | None,
         help_text("time within which a session must save and end, such as 11h30min", fix=HAS_UNIT),
     ] = None
+    deadline_file: Annotated[
+        str | None,
+        help_text(
+            "file with a time by which sessions must have ended, which may appear or change while one runs"
+        ),
+    ] = None
+    session_length: Annotated[
+        str | None,
+        help_text(
+            "length of a session since the machine started, such as 24h, in place of what is known of Colab "
+            "and Kaggle; never: no limit",
+            fix=HAS_UNIT,
+        ),
+    ] = None
     grace: Annotated[
         str, help_text("time to save after a limit was reached; then the session is killed", fix=HAS_UNIT)
     ] = f"{limit_defaults.GRACE_SECONDS}s"

@@ -27,6 +27,8 @@ class AttemptStatus(NamedTuple):
     was killed."""
     lost_in_a_row: int = 0
     """How many attempts in a row have ended by no fault of their own and saved no checkpoint."""
+    stuck: str = ""
+    """Why another attempt would get no further (`roost.supervisor.attempt_progress`); empty: it may."""
     memory: MemoryUse | None = None
     """Its memory use on its cards, if it was measured."""
     host_peak_mb: float | None = None

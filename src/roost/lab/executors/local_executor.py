@@ -15,6 +15,7 @@ import msgspec
 
 from roost.base import safe_read
 from roost.base.errors import NotFound, Refused, RoostError
+from roost.base.session_end import platform_limit
 from roost.base.system import cpu_cores, process_identity
 from roost.devices import lease
 from roost.devices.card import Card
@@ -23,7 +24,7 @@ from roost.lab.executors.executor import INTERRUPTED_START, NEVER_STARTED, Attem
 from roost.lab.memory import memory_use
 from roost.lab.queue import task_file
 from roost.lab.queue.task import CRASHED, ENDED, FAILED, RUNNING, STARTING, SUCCEEDED, Task
-from roost.lab.sessions import session_control
+from roost.lab.sessions import attempts_in_circles, session_control
 from roost.lab.sessions.abandoned_sessions import end_abandoned
 from roost.lab.sessions.session_plan import SessionPlan, add_session
 from roost.package import session_folder, sessions
@@ -65,7 +66,7 @@ class LocalExecutor:
             )
         if _has_started(folder, task):
             return lambda: None
-        plan = msgspec.convert(task.plan, SessionPlan)
+        plan, deadline = _with_platform_limit(msgspec.convert(task.plan, SessionPlan), time.time())
         end_abandoned(folder)
         if safe_read.is_locked(
             folder.path / sessions.LOCK_NAME
@@ -90,7 +91,7 @@ class LocalExecutor:
                 cards=[card.id for card in cards],
                 leases=held,
                 core_ids=(core_ids := self._choose_cores(task)),
-                deadline=_deadline(plan),
+                deadline=deadline,
                 is_queued=True,
                 added={
                     **_continued_request(folder, task),
@@ -180,7 +181,10 @@ class LocalExecutor:
             lost_in_a_row = (
                 0 if status.state == SUCCEEDED else memory_use.count_lost_in_a_row(folder, task.id)
             )
-            return status._replace(lost_in_a_row=lost_in_a_row, memory=memory_use.session_memory_use(found))
+            stuck = attempts_in_circles.stuck_text(folder, task.kind) if task.retries else None
+            return status._replace(
+                lost_in_a_row=lost_in_a_row, stuck=stuck or "", memory=memory_use.session_memory_use(found)
+            )
         return status
 
     def _note_cores(self, task: Task, core_ids: Sequence[int]) -> None:
@@ -334,6 +338,15 @@ def _continued_request(folder: SessionFolder, task: Task) -> dict[str, Any]:
     return {"overrides": [], "checkpoint": None} if has_begun else {}
 
 
-def _deadline(plan: SessionPlan) -> float | None:
+def _with_platform_limit(plan: SessionPlan, now: float) -> tuple[SessionPlan, float | None]:
+    """Returns the plan with the seconds after which its supervisor stops the session, and its deadline: the
+    time limit that was requested, else the end of the session that the platform sets."""
     seconds = plan.limits.get("wall_seconds")
-    return time.time() + seconds if seconds is not None else None
+    length = plan.own_env.get(platform_limit.LENGTH_VARIABLE)
+    limit = platform_limit.platform_limit(length, {**plan.env, **plan.own_env}, now=now)
+    at = None if seconds is None else now + seconds
+    if limit.at is None or limit.at <= now or (limit.is_guess and at is not None):
+        return plan, at
+    at = limit.at if at is None else min(at, limit.at)
+    limits = {**plan.limits, "wall_seconds": at - now}
+    return msgspec.structs.replace(plan, limits=limits), at

@@ -14,6 +14,7 @@ from dataclasses import replace
 
 import msgspec
 
+from roost.devices.resource_request import CardRequirement
 from roost.lab.policy import wait_reasons
 from roost.lab.policy.card_capacity import CardOccupancy, Shape
 from roost.lab.policy.host_capacity import HostCapacity
@@ -92,6 +93,8 @@ class _Pass:
         self.may_fit: dict[tuple[Shape, bool], bool] = {}
         """Whether a shape may fit, by whether its tasks may outlast the start of the first blocked task;
         valid until a task is placed."""
+        self.other_cards: dict[CardRequirement, frozenset[int]] = {}
+        """The cards that are not what tasks require, by the requirement."""
         self.windows = [window for window in state.rules.reserved if window.end > self.now]
         self.host = HostCapacity(
             state.rules,
@@ -163,7 +166,7 @@ class _Pass:
         group."""
         hopeful: Candidates = []
         hopeless: Candidates = []
-        may_start = False
+        may_start = has_requirement = False
         full_reasons = self.full_reasons
         for one in candidates:
             group, tasks = one
@@ -172,8 +175,9 @@ class _Pass:
                 is_refused = group.is_limited and self._refuse_if_sweep_is_full(tasks[0], group)
                 fits = self._fits(group)
                 may_start = may_start or (fits and not is_refused)
+                has_requirement = has_requirement or tasks[0].need.card is not None
                 (hopeful if fits else hopeless).append(one)
-        is_plain = not (may_start or self.windows or self.state.closed_cards)
+        is_plain = not (may_start or has_requirement or self.windows or self.state.closed_cards)
         if self.reservation is None and not (is_plain and self._try_first_for_reservation(hopeless, charges)):
             return hopeful + [(group, first_of_each_user(tasks)) for group, tasks in hopeless]
         if not is_plain or any(map(self._is_stale, hopeless)):
@@ -266,7 +270,8 @@ class _Pass:
         shape = group.shape
         reason = self.full_reasons.get(shape)
         if reason is None:
-            barred = self._barred(task, group) if self.windows or self.state.closed_cards else _NO_INDICES
+            may_be_barred = self.windows or self.state.closed_cards or task.need.card is not None
+            barred = self._barred(task, group) if may_be_barred else _NO_INDICES
             outlasts = self.reservation is not None and self._outlasts_reservation(group)
             reason = self.blocked_reasons.get((shape, outlasts, barred))
             if reason is None:
@@ -325,7 +330,7 @@ class _Pass:
                 self.first_blocked_reason = describe(reservation=self.reservation)
             return reason
         if barred and self.free_capacity.find(shape, barred) is None:
-            reason = self._barring_reason(barred, anywhere)
+            reason = self._barring_reason(task, barred, anywhere)
         else:
             assert self.reservation is not None
             reason = wait_reasons.behind_reservation(self.reservation, self.now)
@@ -391,18 +396,31 @@ class _Pass:
     # --- closed cards and reserved windows ------------------------------------------------------------------
 
     def _barred(self, task: Task, group: TaskGroup) -> frozenset[int]:
-        """Returns the cards that are closed to a task, or reserved for another user before its latest end."""
+        """Returns the cards that are closed to a task, are not what it requires, or are reserved for
+        another user before its latest end."""
         end = math.inf if group.seconds is None else self.now + group.seconds
         cards = [window.card for window in self.windows if window.user != task.user and end > window.begin]
         occupancies = self.free_capacity.by_id
-        return frozenset(
+        closed = [
             occupancies[card].index
             for card in (*cards, *self.state.closed_cards.get(task.id, _NO_CARD_IDS))
             if card in occupancies
-        )
+        ]
+        return frozenset(closed) | self._other_cards(task.need.card)
 
-    def _barring_reason(self, barred: frozenset[int], occupancies: list[CardOccupancy]) -> str:
+    def _other_cards(self, required: CardRequirement | None) -> frozenset[int]:
+        """Returns the cards that are not what a task requires."""
+        if required is None:
+            return _NO_INDICES
+        if required not in self.other_cards:
+            cards = self.free_capacity.occupancies
+            self.other_cards[required] = frozenset(one.index for one in cards if not required.fits(one.card))
+        return self.other_cards[required]
+
+    def _barring_reason(self, task: Task, barred: frozenset[int], occupancies: list[CardOccupancy]) -> str:
         occupancy = next(occupancy for occupancy in occupancies if occupancy.index in barred)
+        if occupancy.index in self._other_cards(task.need.card):
+            return wait_reasons.other_card(task.need, occupancy.name)
         windows = [window for window in self.windows if window.card == occupancy.card.id]
         if not windows:
             return wait_reasons.closed(occupancy.name)

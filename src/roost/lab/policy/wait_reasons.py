@@ -10,7 +10,7 @@ from typing import TypeVar
 from roost.base.text.byte_sizes import format_memory
 from roost.base.text.timestamps import format_clock, format_dated_clock
 from roost.devices.card import Card
-from roost.devices.resource_request import ResourceRequest
+from roost.devices.resource_request import ResourceRequest, format_card_memory
 from roost.lab.policy.card_capacity import CardOccupancy, FreeCapacity, Shape, capacity_mb, usable
 from roost.lab.policy.host_share import HostShare
 from roost.lab.policy.policy_state import ReservedWindow, Rules
@@ -52,6 +52,11 @@ def impossible(need: ResourceRequest, cards: Sequence[Card], rules: Rules) -> st
     if (why := host_too_small(HostShare.from_need(need), rules)) is not None or not need.cards:
         return why
     found = usable(cards, rules)
+    if need.card is not None and sum(map(need.card.fits, found)) < need.cards:
+        kinds = sorted({f"{card.name} with {format_card_memory(card.total_mb)}" for card in found})
+        names = ", ".join(kinds) or "none"
+        which = "one" if need.cards == 1 else f"{need.cards} of them"
+        return f"requires {need.card}, and this machine does not have {which} ({names})"
     return too_large(Shape.from_need(need), sorted(capacity_mb(card, rules) for card in found), found)
 
 
@@ -212,6 +217,11 @@ def behind_reservation(reservation: Reservation, now: float) -> str:
 def closed(name: str) -> str:
     """The task of another queue may not have this card."""
     return f"{CLOSED}: it may not have {name}"
+
+
+def other_card(need: ResourceRequest, name: str) -> str:
+    """The card is not one that the task requires."""
+    return f"{CLOSED}: it requires {need.card}, and {name} is another one"
 
 
 def reserved(window: ReservedWindow, name: str) -> str:

@@ -70,6 +70,9 @@ def describe_end(state: str, reason: str) -> str:
 
 def _retry_if_requested(task: Task, status: AttemptStatus, reason: str) -> tuple[str, dict[str, Any]]:
     state = status.state
+    if state in (FAILED, CRASHED) and task.retries and status.stuck:
+        retries = "1 retry is" if task.retries == 1 else f"{task.retries} retries are"
+        return state, {"reason": f"{reason}; it is not retried, though {retries} left: {status.stuck}"}
     if state in (FAILED, CRASHED) and task.retries:
         why = f"attempt {task.attempt} {state}: {reason}"
         return PENDING, {"reason": why, "retries": task.retries - 1, **_pause(task, status)}

@@ -28,7 +28,7 @@ from roost.operations.evaluating.evaluation_request import (
 from roost.operations.sessions import foreground_lease
 from roost.operations.sessions.rank_layout import RankLayout, RankRequest, plan_ranks, rank_environments
 from roost.operations.sessions.running_session import RunningSession, running_session
-from roost.operations.sessions.session_deadline import deadline_of
+from roost.operations.sessions.session_deadline import deadline_of, deadline_variables
 from roost.operations.sessions.session_request import (
     WORKER,
     free_cores,
@@ -94,7 +94,7 @@ def evaluate(request: EvaluateRequest) -> StartedEvaluation:
     """
     checked = check_request(request)
     layout = _layout(checked, request.ranks, request.device)
-    session_cards = require_startable(layout.request, checked.settings)
+    session_cards = require_startable(layout.request, checked.settings, trains=False)
     found = find_folder(checked, request.name)
     if found is not None and _is_finished(found):
         return StartedEvaluation(found.path, notes=[f"the evaluation {found.path.name} has finished"])
@@ -217,7 +217,11 @@ def _plan(checked: CheckedRequest, layout: SessionRequest) -> SessionPlan:
         request=dict(request),
         argv=list(WORKER),
         env=callers_environment(),
-        own_env={**own_environment(cpu=layout.device == "cpu"), **threads_of(layout.cores)},
+        own_env={
+            **own_environment(cpu=layout.device == "cpu"),
+            **threads_of(layout.cores),
+            **deadline_variables(checked.settings.limits),
+        },
         limits=limits._asdict(),
         ranks=rank_environments(layout, checked.settings),
     )

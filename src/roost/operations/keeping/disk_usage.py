@@ -12,6 +12,7 @@ from roost.base.errors import RoostError
 from roost.operations import work_progress
 from roost.operations.keeping import allocated_bytes, prune, trash
 from roost.operations.keeping.prune import PruneRequest
+from roost.operations.keeping.staged_data import staged_archives
 from roost.package import sessions
 from roost.package.package import PackageFolder
 
@@ -50,6 +51,8 @@ class DiskUsage(msgspec.Struct, frozen=True, kw_only=True):
     trash: int
     total: int
     """Of the packages, without the trash."""
+    staged: int = 0
+    """Of the staged archives of this machine, which no package holds."""
 
 
 def disk_usage(packages: Sequence[Path]) -> DiskUsage:
@@ -60,7 +63,12 @@ def disk_usage(packages: Sequence[Path]) -> DiskUsage:
     roots = dict.fromkeys(path.parent for path in packages)
     trashed = sum(allocated_bytes.folder_bytes(one, seen) for root in roots for one in trash.contents(root))
     found.sort(key=lambda one: (-one.total, one.path))
-    return DiskUsage(packages=found, trash=trashed, total=sum(one.total for one in found))
+    return DiskUsage(
+        packages=found,
+        trash=trashed,
+        total=sum(one.total for one in found),
+        staged=sum(one.num_bytes for one in staged_archives()),
+    )
 
 
 def _package_usage(path: Path, seen: set[allocated_bytes.Inode]) -> PackageUsage:

@@ -38,6 +38,8 @@ class CheckRequest:
     device: str = "auto"
     """auto, cpu, cuda, mps or xpu."""
     command: Sequence[str] = ()
+    stage: bool = False
+    """Whether archives of ``data.stage`` are unpacked even if that takes more than seconds."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,12 @@ def check(request: CheckRequest) -> Iterator[RunningCheck]:
     session_cards = choose_one_card(request.device)
     notes += session_cards.notes
     with worker_on_copy(
-        plan, TaskKind.CHECK, device=request.device, command=request.command, session_cards=session_cards
+        plan,
+        TaskKind.CHECK,
+        device=request.device,
+        command=request.command,
+        session_cards=session_cards,
+        request={"stage": True} if request.stage else {},
     ) as started:
         yield RunningCheck(started.running, started.process, plan.settings, plan.root, notes)
 

@@ -11,9 +11,9 @@ from roost.base import durable
 from roost.base.errors import Refused
 from roost.devices import lease_files
 from roost.operations.reading import package_schema
-from roost.operations.sessions import foreground_lease, multi_node, rank_layout
+from roost.operations.sessions import foreground_lease, multi_node, rank_layout, requirements
 from roost.operations.sessions.running_session import RunningSession, newest_session
-from roost.operations.sessions.session_deadline import deadline_of
+from roost.operations.sessions.session_deadline import deadline_of, deadline_variables
 from roost.operations.sessions.session_request import (
     StartedSession,
     free_cores,
@@ -54,6 +54,10 @@ def join(package: Path | str) -> StartedSession:
     settings = package_schema.checked_settings(opened, preconditions.project_folder(opened, None))
     cards, ends = rank_layout.cards_of_this_machine(request, settings), deadline_of(settings.limits)
     session_cards = foreground_lease.cards_of_session(SessionRequest.from_json({**request, "cards": cards}))
+    requirements.require_versions(settings.require)
+    requirements.require_cards(
+        settings.require, session_cards.cards, device=request.device, is_chosen=cards is not None
+    )
     foreground_lease.require_free(session_cards)
     own = rank_layout.rank_environments(request, settings)[0]
     task = str(session.number)
@@ -79,7 +83,7 @@ def join(package: Path | str) -> StartedSession:
                 samples=lease_files.make_samples_folder(),
                 card_ids=leases.card_ids,
                 argv=launched.argv,
-                added=launched.environment,
+                added={**launched.environment, **deadline_variables(settings.limits)},
                 is_launcher=True,
             )
     except BaseException as error:  # makes the place free again

@@ -81,12 +81,14 @@ class TaskProgress(msgspec.Struct, frozen=True, kw_only=True, tag="progress"):
     fraction: float | None
     """The part that is done, from 0 to 1; None: not known."""
     left: float | None
-    """Seconds until the end, estimated from the speed so far, or until the time limit."""
+    """Seconds until the end, estimated from the speed so far, or until the session must have ended."""
     samples_per_second: float
     phase: str
     """One of `roost.package.live_progress.PHASES`."""
     durability: str | None = None
     """How far the remote copy is: ``durable up to step 400``; None: there is none."""
+    last_step: int | None = None
+    """The step at which the session will end, about, if the run does not finish in it."""
 
 
 class TaskMetrics(msgspec.Struct, frozen=True, kw_only=True, tag="metrics"):

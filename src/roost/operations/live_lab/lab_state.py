@@ -133,6 +133,7 @@ class LabTask:
             total_steps=progress.total_steps,
             left=progress.left,
             durability=progress.durability,
+            last_step=progress.last_step,
         )
 
     def add_points(self, change: TaskMetrics) -> None:

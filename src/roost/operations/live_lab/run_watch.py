@@ -18,7 +18,7 @@ from roost.operations.live_lab.lab_change import (
     TaskMetrics,
     TaskProgress,
 )
-from roost.operations.queue.list_tasks import ProgressDetails, progress_details
+from roost.operations.queue.list_tasks import ProgressDetails, progress_details, read_deadline
 from roost.package import records
 from roost.package.live_progress import ProgressReader, ProgressRecord
 from roost.package.records import SessionFollower
@@ -31,6 +31,7 @@ _MAX_POINTS = 32
 _MAX_SETTINGS, _MAX_TEXT_CHARACTERS = 300, 200
 _TAIL_BYTES = 1 << 17
 """Of longer records, only the end is read; the newest values of older metrics are in `TaskFields`."""
+_DEADLINE_SECONDS = 5.0
 _MAX_FOLDED_BYTES = 1 << 18
 """Longer records are not read whole for `TaskFields`."""
 _FIELDS_SECONDS, _TAILS_SECONDS = 0.005, 0.01
@@ -55,6 +56,14 @@ class _Followed:
         self.has_read = False
         """Whether the tail was read."""
         self.names: set[str] = set()
+        self._deadline: float | None = None
+        self._deadline_read = 0.0
+
+    def deadline(self, task: Task, now: float) -> float | None:
+        """Returns by when the session must have ended, read every few seconds."""
+        if now - self._deadline_read >= _DEADLINE_SECONDS:
+            self._deadline, self._deadline_read = read_deadline(task), now
+        return self._deadline
 
 
 class RunWatch:
@@ -87,7 +96,10 @@ class RunWatch:
                 followed = self._followed[task.id] = _Followed(task)
                 self._set_end(task, None, now)
             record = followed.progress.read()
-            if record is not followed.record and (found := progress_details(task, record, now)) is not None:
+            if record is followed.record:
+                continue
+            deadline = followed.deadline(task, now)
+            if (found := progress_details(task, record, now, deadline=deadline)) is not None:
                 followed.record = record
                 self._set_end(task, found.left, now)
                 yield _progress_change(task.id, found)
@@ -172,6 +184,7 @@ def _progress_change(id: str, found: ProgressDetails) -> TaskProgress:
         samples_per_second=record.samples_per_second if math.isfinite(record.samples_per_second) else 0.0,
         phase=record.phase,
         durability=found.durability,
+        last_step=found.last_step,
     )
 
 

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import time
@@ -21,7 +22,7 @@ from roost.operations.programs.program_source import ProgramSource, open_source
 from roost.operations.resolve import RUNS_FOLDER
 from roost.package.kinds import PackageKind
 from roost.package.package import PackageFolder
-from roost.package.program_request import CHECKPOINT_FIELD, ProgramRequest
+from roost.package.program_request import CHECKPOINT_FIELD, STAGE_OPTION, ProgramRequest
 from roost.package.records import ROW_FIELDS
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ class TypedProgram:
     """Arguments that are added from the second session on."""
     remote: str | None = None
     """The URL of the store of its remote copy; None: it has none."""
+    stage: Sequence[str] = ()
+    """Archives that are unpacked on the machine before it starts: paths, or URLs."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,7 @@ def prepare_program(options: TypedProgram) -> Iterator[ProgramDraft]:
     """
     metrics = _expressions(options.metrics)
     resume_with = _arguments(options.resume_with)
+    stage = _archives(options.stage, options.folder)
     root = options.root if options.root is not None else options.folder / RUNS_FOLDER
     with open_source(
         options.command, options.folder, root, source=options.source, in_place=options.in_place
@@ -110,6 +114,7 @@ def prepare_program(options: TypedProgram) -> Iterator[ProgramDraft]:
             resume_with=resume_with,
             metrics=metrics,
             remote={} if options.remote is None else msgspec.to_builtins(RemoteSettings(url=options.remote)),
+            stage=stage,
         )
         yield ProgramDraft(source, request, options, root)
 
@@ -128,6 +133,22 @@ def _expressions(texts: Sequence[str]) -> dict[str, str]:
             what = f"is no regular expression: {error}"
             raise UsageError(what, setting="--metric", received=pattern, fix=example) from None
         found[name] = pattern
+    return found
+
+
+def _archives(given: Sequence[str], folder: Path) -> list[str]:
+    """Returns the archives with absolute paths, after checking their names and URLs.
+
+    Raises:
+        ConfigError: Two have one name, or a URL has a credential.
+    """
+    if not given:
+        return []
+    from roost.package.results import staged_archives  # and the settings, which most programs do not need
+
+    found = [one if "://" in one else str(folder / os.path.expanduser(one)) for one in given]  # noqa: PTH111
+    staged_archives.named_archives(list(found), key=STAGE_OPTION)
+    staged_archives.refuse_credentials(found, STAGE_OPTION, lambda key: None)
     return found
 
 

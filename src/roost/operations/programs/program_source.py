@@ -21,9 +21,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from roost.base.archives import unpacking
+from roost.base.archives.safe_folder import UnpackLimits
 from roost.base.errors import ConfigError, NotFound, Refused, RoostError, UsageError
 from roost.lab.sessions.session_plan import callers_environment
-from roost.operations.programs import archive
 from roost.package import snapshot
 from roost.package.resume import environment
 from roost.package.snapshot import Selection
@@ -244,13 +245,20 @@ def _fetch(source: str, folder: Path, made: Path) -> tuple[Path, dict[str, Any] 
         code = _clone(source.removeprefix(GIT_PREFIX), folder, made / "code")
         return code, environment.git_state(code)
     path = folder / os.path.expanduser(source)  # noqa: PTH111  - leaves an unknown ~user as it is
-    if not archive.is_archive(path):
-        fix = f"name a folder, an archive ({', '.join(archive.SUFFIXES)}), or git+URL@commit"
+    if not unpacking.is_archive(path):
+        fix = f"name a folder, an archive ({', '.join(unpacking.SUFFIXES)}), or git+URL@commit"
         problem = "is no archive by its name" if path.exists() else "there is no such source"
         error: type[RoostError] = Refused if path.exists() else NotFound
         raise error(problem, setting="--from", received=source, fix=fix)
-    limit = int(snapshot.MAX_TOTAL_MB * 2**20)
-    return archive.unpack(path, made, max_bytes=limit, max_files=snapshot.MAX_FILES), None
+    limits = UnpackLimits(
+        max_bytes=int(snapshot.MAX_TOTAL_MB * 2**20),
+        max_files=snapshot.MAX_FILES,
+        fix="unpack it by hand, and run the program in its folder",
+    )
+    unpacking.unpack(path, made, limits)
+    inside = list(made.iterdir())
+    is_folder = len(inside) == 1 and inside[0].is_dir() and not inside[0].is_symlink()
+    return (inside[0] if is_folder else made), None
 
 
 def _clone(text: str, folder: Path, made: Path) -> Path:

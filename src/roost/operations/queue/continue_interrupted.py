@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import NamedTuple
 
 import msgspec
 
-from roost.base.errors import RoostError
+from roost.base.errors import Refused, RoostError
 from roost.base.system import process_identity
 from roost.base.system.worker_protocol import TIME_LIMIT
 from roost.devices.resource_request import TaskOptions
 from roost.lab.queue.task import Task
+from roost.lab.sessions import attempts_in_circles
 from roost.operations import resolve, work_progress
 from roost.operations.lifecycle.continue_ import ContinueRequest
 from roost.operations.listing.known_folders import known_folders
@@ -22,6 +24,7 @@ from roost.operations.queue.submit import submit_continue
 from roost.operations.reading import package_schema
 from roost.package.checkpoints import pruning
 from roost.package.package import PackageFolder
+from roost.supervisor import attempt_progress
 
 _STATES = frozenset(["crashed", "stopped"])
 
@@ -35,6 +38,8 @@ class InterruptedRun(msgspec.Struct, frozen=True, kw_only=True):
     total_steps: int | None
     ended: float | None
     """Unix seconds; None: unknown, as nothing could record it."""
+    stuck: str | None
+    """Why it is not continued: the attempts that began without a person have got no further. None: it is."""
 
 
 class ContinuedRun(NamedTuple):
@@ -73,9 +78,14 @@ def find_interrupted(words: Sequence[str] = ()) -> list[InterruptedRun]:
 
 
 def continue_all(runs: Sequence[InterruptedRun]) -> Iterator[ContinuedRun]:
-    """Queues the next session of each run, and yields it; one that is refused does not stop the others."""
+    """Queues the next session of each run, and yields it; one that is refused does not stop the others. A run
+    whose attempts go in circles is refused."""
     for run in runs:
-        request = ContinueRequest(package=Path(run.package), command=("roost", "up"))
+        if run.stuck is not None:
+            fix = f"see `roost logs {quote(run.package)}`, and then `roost continue {quote(run.package)}`"
+            yield ContinuedRun(run, None, error=Refused(f"is not continued: {run.stuck}", fix=fix))
+            continue
+        request = ContinueRequest(package=Path(run.package), command=attempt_progress.UP_COMMAND)
         try:
             queued = submit_continue(request, TaskOptions())
         except RoostError as error:
@@ -105,6 +115,7 @@ def _interrupted(path: Path) -> InterruptedRun | None:
         step=summary.step,
         total_steps=summary.total_steps,
         ended=package.sessions()[-1].recorded.ended,
+        stuck=attempts_in_circles.stuck_text(package, str(package.sessions()[-1].request.kind)),
     )
 
 

@@ -17,7 +17,7 @@ from roost.lab.queue.task import ENDED, LIVE, PENDING, RUNNING, STOPPING, Task
 from roost.operations import resolve
 from roost.operations.queue.task_labels import TaskLabels
 from roost.operations.task_results import Sweep, TaskRow
-from roost.package import live_progress
+from roost.package import live_progress, sessions
 from roost.package.live_progress import ProgressRecord
 from roost.package.remote import remote_status
 
@@ -183,8 +183,11 @@ class ProgressDetails(NamedTuple):
 
     record: ProgressRecord
     left: float | None
-    """Seconds until the end, estimated from the speed so far, or until the time limit; None: not known."""
-    durability: str | None
+    """Seconds until the end, estimated from the speed so far, or until the session must have ended; None: not
+    known."""
+    last_step: int | None = None
+    """The step at which the session will end, about, if the run does not finish in it."""
+    durability: str | None = None
     """How far the remote copy is, in one line; None: there is none."""
 
 
@@ -222,6 +225,7 @@ def task_row(
         total_steps=None if progress is None else progress.record.total_steps or None,
         left=None if progress is None else progress.left,
         durability=None if progress is None else progress.durability,
+        last_step=None if progress is None else progress.last_step,
         **dict(zip(_COMMON_FIELDS, _common_values(task), strict=True)),
     )
 
@@ -230,19 +234,43 @@ def read_progress(task: Task, now: float) -> ProgressDetails | None:
     """Reads the progress record of a running training; None if the task has none."""
     if task.state not in (RUNNING, STOPPING):
         return None
-    return progress_details(task, live_progress.read(task.folder / "progress"), now)
+    record = live_progress.read(task.folder / "progress")
+    return progress_details(task, record, now, deadline=read_deadline(task))
 
 
-def progress_details(task: Task, record: ProgressRecord | None, now: float) -> ProgressDetails | None:
-    """Returns the progress that a record of a running training shows; None if it is of an earlier attempt."""
+def read_deadline(task: Task) -> float | None:
+    """Returns by when the session of a running task must have ended, in Unix seconds; None: no limit."""
+    by_request = None
+    if task.need.time_limit is not None and task.started is not None:
+        by_request = task.started + task.need.time_limit
+    record = sessions.load_record(task.folder / "sessions" / f"{task.session}.json")
+    recorded = None if record is None else sessions.unix_seconds(record.deadline)
+    return min((at for at in (by_request, recorded) if at is not None), default=None)
+
+
+def progress_details(
+    task: Task, record: ProgressRecord | None, now: float, *, deadline: float | None
+) -> ProgressDetails | None:
+    """Returns the progress that a record of a running training shows; None if it is of an earlier attempt.
+
+    Args:
+        task: The task.
+        record: The progress record of its session folder.
+        now: Unix seconds.
+        deadline: As `read_deadline` returns it.
+    """
     if record is None or task.started is None or record.wall < task.started:  # of the attempt before
         return None
     left = record.seconds * (1 / record.fraction - 1) if 0 < record.fraction <= 1 else math.inf
-    if task.need.time_limit is not None:
-        left = min(left, max(0.0, task.started + task.need.time_limit - now))
+    last_step = None
+    if deadline is not None:
+        to_end = max(0.0, deadline - now)
+        if math.isfinite(left):
+            last_step = live_progress.last_step(record, seconds_to_finish=left, seconds_to_end=to_end)
+        left = min(left, to_end)
     status = remote_status.read(task.folder)
     durability = None if status is None else remote_status.describe(status)
-    return ProgressDetails(record, left if math.isfinite(left) else None, durability)
+    return ProgressDetails(record, left if math.isfinite(left) else None, last_step, durability)
 
 
 _COMMON_FIELDS = [

@@ -21,7 +21,7 @@ from roost.config.dlnest.dlnest_settings import SECTION
 from roost.config.layers import Config
 from roost.config.run_settings import RunSettings
 from roost.devices import inventory
-from roost.devices.resource_request import TaskOptions
+from roost.devices.resource_request import TaskOptions, TrainingTaskOptions
 from roost.lab.queue.task import Task, new_id
 from roost.lab.sessions.session_plan import SessionPlan
 from roost.operations import lab
@@ -49,6 +49,7 @@ from roost.operations.queue.resources import (
     with_previous_share,
 )
 from roost.operations.reading import package_schema
+from roost.operations.sessions import requirements
 from roost.operations.sessions.rank_layout import (
     RankRequest,
     previous_device,
@@ -239,11 +240,18 @@ def _prepare_one(
 
 
 def _with_settings(options: TaskOptions, settings: RunSettings) -> TaskOptions:
-    """Returns the options with the time limit of the settings, which the supervisor enforces, and with their
-    strategy unless the options have one."""
+    """Returns the options with the time limit of the settings, which the supervisor enforces, with their
+    strategy unless the options have one, and with the cards that they require.
+
+    Raises:
+        Refused: The settings require another version of torch or CUDA.
+        ConfigError: What they require cannot be read.
+    """
     text = settings.limits.wall_time
     seconds = None if text is None else parse_duration(text, setting="limits.wall_time")
-    return replace(options, time_limit=seconds, strategy=options.strategy or settings.strategy)
+    requirements.require_versions(settings.require)
+    with_settings = replace(options, time_limit=seconds, strategy=options.strategy or settings.strategy)
+    return TrainingTaskOptions.of(with_settings, requirements.card_requirement(settings.require))
 
 
 def _create_tasks(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ from roost.operations.reading import determinism_summary, package_schema, system
 from roost.operations.reading.determinism_summary import DeterminismSummary
 from roost.operations.reading.forks import find_forks
 from roost.operations.reading.system_details import SystemDetails
-from roost.package import lineage
+from roost.package import lineage, live_progress
 from roost.package.checkpoints import checkpoint
 from roost.package.dlnest import original_folder
 from roost.package.dlnest.original_package import OriginalPackage
@@ -70,6 +71,10 @@ class SessionDetails:
     """Whether the worker was forked from a template process."""
     guard_lost: float | None
     """When the guard was killed, after which the session continued without one; Unix seconds."""
+    deadline: float | None
+    """By when the session must have ended; Unix seconds."""
+    last_step: int | None
+    """The step at which it will end, about, if it runs and the run does not finish in it."""
     system: SystemDetails | None
     """What its cards, its processes and the host did; None: not measured."""
 
@@ -338,7 +343,22 @@ def _session(package: Path, session: Session) -> SessionDetails:
         peak_memory_mb=record.peak_memory_mb,
         warm=record.warm is True,
         guard_lost=record.guard_lost,
+        deadline=record.deadline,
+        last_step=_last_step(package, session),
         system=system_details.of_session(package, session),
+    )
+
+
+def _last_step(package: Path, session: Session) -> int | None:
+    deadline, started = session.recorded.deadline, session.recorded.started
+    progress = live_progress.read(package / "progress")
+    if session.state != "running" or deadline is None or started is None or progress is None:
+        return None
+    if progress.wall < started or not 0 < progress.fraction < 1:  # it is of the session before
+        return None
+    to_finish = progress.seconds * (1 / progress.fraction - 1)
+    return live_progress.last_step(
+        progress, seconds_to_finish=to_finish, seconds_to_end=deadline - time.time()
     )
 
 

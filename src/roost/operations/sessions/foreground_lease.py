@@ -13,6 +13,7 @@ from roost.base.text.word_list import join_names
 from roost.devices import device_types, inventory, lease, visible_cards
 from roost.devices.card import Card
 from roost.devices.lease import CardsBusy, LeaseHolder, Leases
+from roost.devices.resource_request import CardRequirement
 from roost.lab.policy.card_capacity import spare_mb
 from roost.lab.policy.policy_state import Rules
 from roost.package.session_schema import SessionRequest
@@ -35,13 +36,14 @@ class SessionCards(NamedTuple):
         return [card.id for card in self.cards] or None
 
 
-def cards_of_session(request: SessionRequest) -> SessionCards:
+def cards_of_session(request: SessionRequest, required: CardRequirement | None = None) -> SessionCards:
     """Returns the cards of a session: those that were chosen; else the first visible ones, one for each rank,
     or unleased ones where other processes hold these; none on the CPU. A session with simulated cards takes
     their leases and computes on the CPU.
 
     Args:
         request: The request of the session.
+        required: What each card must be: where the first ones are others, the first that fit are taken.
 
     Raises:
         RoostError: As `roost.devices.visible_cards.cards`, if GPUs were requested.
@@ -49,7 +51,16 @@ def cards_of_session(request: SessionRequest) -> SessionCards:
     found, chosen = _usable_cards(request.device, request.reserved_mb), request.cards
     if chosen is not None:
         return found._replace(cards=[card for card in found.cards if card.id in chosen])
-    return _first_or_free(found, request.ranks)
+    first = list(found.cards[: request.ranks])
+    fitting = [card for card in found.cards if required is None or required.fits(card)]
+    if fitting[: request.ranks] == first or len(fitting) < request.ranks:
+        return _first_or_free(found, request.ranks)
+    fit = _first_or_free(found._replace(cards=fitting), request.ranks)
+    if fit.hide_others:
+        return fit
+    other = join_names([f"GPU {card.number}" for card in fit.cards])
+    note = f"`require` asks for {required}: uses {other}, and sees no other GPU"
+    return fit._replace(notes=[*fit.notes, note], hide_others=True)
 
 
 def _first_or_free(found: SessionCards, count: int) -> SessionCards:

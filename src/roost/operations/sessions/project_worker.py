@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from roost.lab.sessions.session_control import request_stop
 from roost.operations.sessions import foreground_lease
@@ -37,6 +38,7 @@ def worker_on_copy(
     device: str = "auto",
     command: Sequence[str] = (),
     session_cards: SessionCards = SessionCards(),  # noqa: B008  - immutable
+    request: Mapping[str, Any] = MappingProxyType({}),
 ) -> Iterator[StartedWorker]:
     """Copies the project as `run` would, to a folder that is removed at the end, and starts a worker there.
 
@@ -48,6 +50,7 @@ def worker_on_copy(
         device: auto, cpu, cuda, mps or xpu.
         command: The command line as typed.
         session_cards: The cards of the worker.
+        request: Further fields of the session's request.
 
     Raises:
         CardsBusy: Another process has taken its card meanwhile.
@@ -57,7 +60,9 @@ def worker_on_copy(
     remove_abandoned()
     with (
         scratch_folder() as (place, lock_fd),
-        killed_at_exit(_start(plan, task, device, command, session_cards, place, lock_fd)) as started,
+        killed_at_exit(
+            _start(plan, task, device, command, session_cards, request, place, lock_fd)
+        ) as started,
     ):
         yield started
 
@@ -79,6 +84,7 @@ def _start(
     device: str,
     command: Sequence[str],
     session_cards: SessionCards,
+    request: Mapping[str, Any],
     place: Path,
     lock_fd: int,
 ) -> StartedWorker:
@@ -88,6 +94,7 @@ def _start(
     token = secrets.token_hex(16)
     number = package.new_session(
         {
+            **request,
             "kind": task,
             "command": list(command),
             "overrides": [],

@@ -1,4 +1,5 @@
-"""The time by which a session must have ended: from its settings, from Slurm, and from the environment."""
+"""The time by which a session must have ended: from its settings, from Slurm, from the environment, from
+deadline files, and from the platform."""
 
 from __future__ import annotations
 
@@ -7,15 +8,20 @@ import os
 import subprocess
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import NamedTuple
 
-from roost.base.errors import Refused, UsageError
+from roost.base.errors import ConfigError, Refused, UsageError
 from roost.base.interval import parse_duration
+from roost.base.session_end import deadline_files
+from roost.base.session_end.deadline_files import SCHEDULED_SHUTDOWN, DeadlineFiles
+from roost.base.session_end.platform_limit import LENGTH_SETTING, LENGTH_VARIABLE, platform_limit
 from roost.base.system.worker_protocol import DEADLINE_VARIABLE
 from roost.base.text.durations import format_duration
 from roost.base.text.timestamps import format_clock, parse_timestamp
 from roost.config.sections.limits import LimitSettings
 
+WALL_TIME = "limits.wall_time"
 _SLURM_END, _SLURM_JOB = "SLURM_JOB_END_TIME", "SLURM_JOB_ID"
 _ASK_SECONDS = 5.0
 _NO_LIMIT_WORDS = ("", "N/A", "NONE", "UNKNOWN")
@@ -29,6 +35,8 @@ class SessionDeadline(NamedTuple):
     """Unix seconds; None: no limit."""
     notes: list[str]
     """Notes for the user."""
+    source: str = ""
+    """Where the time is from: a setting, a variable, a file, a job or a platform."""
 
     def seconds_left(self) -> float | None:
         """Returns the seconds until the deadline; None without one."""
@@ -36,17 +44,19 @@ class SessionDeadline(NamedTuple):
 
 
 def deadline_of(limits: LimitSettings, environment: Mapping[str, str] = os.environ) -> SessionDeadline:
-    """Returns the earliest of: ``limits.wall_time`` from now, the end of the Slurm job of this process, and
-    ROOST_DEADLINE.
+    """Returns the earliest of: ``limits.wall_time`` from now, the end of the Slurm job of this process,
+    ROOST_DEADLINE, ``limits.session_length``, and what the deadline files and a scheduled shutdown say now.
+    Only without any of these it is a guess about the platform.
 
     Raises:
         Refused: The deadline is past.
         UsageError: A variable does not hold a time.
+        ConfigError: A setting is no duration, or no absolute path.
     """
     now = time.time()
     found: dict[str, float] = {}
     if limits.wall_time is not None:
-        found["limits.wall_time"] = now + parse_duration(limits.wall_time, setting="limits.wall_time")
+        found[WALL_TIME] = now + parse_duration(limits.wall_time, setting=WALL_TIME)
     for name in (DEADLINE_VARIABLE, _SLURM_END):
         if given := environment.get(name):
             found[name] = parse_timestamp(given, setting=name)
@@ -58,8 +68,16 @@ def deadline_of(limits: LimitSettings, environment: Mapping[str, str] = os.envir
             found[f"Slurm job {job}"] = end
         elif why:
             notes.append(f"{why}; if it has a time limit, give it by --time-limit or in {DEADLINE_VARIABLE}")
+    variables = {**environment, **deadline_variables(limits, environment)}
+    files = DeadlineFiles(deadline_files.paths_of(variables))
+    if (in_file := files.earliest()) is not None:
+        found[in_file.path] = in_file.at
+    notes.extend(files.new_troubles)
+    platform = platform_limit(limits.session_length, environment, now=now)
+    if platform.at is not None and not (platform.is_guess and found):
+        found[platform.source] = platform.at
     if not found:
-        return SessionDeadline(None, notes)
+        return SessionDeadline(None, [*notes, *platform.notes])
     source = min(found, key=lambda name: found[name])
     at = found[source]
     if at <= now:
@@ -67,11 +85,45 @@ def deadline_of(limits: LimitSettings, environment: Mapping[str, str] = os.envir
             f"the session would end before it begins: the deadline, {format_clock(at)}, was "
             f"{format_duration(now - at)} ago",
             setting=source,
-            fix=f"unset {source}, or set it again" if source == DEADLINE_VARIABLE else "request a new job",
+            fix=_fix_of_past(source, in_file.path if in_file is not None else ""),
         )
-    if source != "limits.wall_time":
+    if source != WALL_TIME:
         notes.append(f"its time limit is from {source}")  # the run itself reports the time
-    return SessionDeadline(at, notes)
+    return SessionDeadline(at, notes, source)
+
+
+def _fix_of_past(source: str, file: str) -> str:
+    if source == SCHEDULED_SHUTDOWN:
+        return "`shutdown -c` cancels the shutdown of this machine"
+    if source == file:
+        return "remove the file, or write another time into it"
+    if source == DEADLINE_VARIABLE or source.startswith((LENGTH_SETTING, LENGTH_VARIABLE)):
+        name = source.partition("=")[0]
+        return f"unset {name}, or set it again"
+    return "request a new job"
+
+
+def deadline_variables(limits: LimitSettings, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Returns the variables by which supervisor and worker of a session know its deadline files, and the lab
+    the length of its session, as far as settings name them: ``limits.deadline_file`` is added to the files
+    that the variable names already.
+
+    Raises:
+        ConfigError: The path of the setting is not absolute.
+    """
+    length = {} if limits.session_length is None else {LENGTH_VARIABLE: limits.session_length}
+    if limits.deadline_file is None:
+        return length
+    path = Path(limits.deadline_file).expanduser()
+    if not path.is_absolute():
+        raise ConfigError(
+            "is not an absolute path",
+            setting="limits.deadline_file",
+            received=limits.deadline_file,
+            fix="write /run/session-end, or ~/session-end",
+        )
+    given = environment.get(deadline_files.VARIABLE)
+    return {**length, deadline_files.VARIABLE: os.pathsep.join(filter(None, [str(path), given]))}
 
 
 @functools.cache

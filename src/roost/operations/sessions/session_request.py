@@ -26,11 +26,16 @@ from roost.devices.lease import Leases
 from roost.lab.sessions.abandoned_sessions import end_abandoned
 from roost.lab.sessions.session_plan import SessionPlan, add_session, callers_environment
 from roost.operations import work_progress
-from roost.operations.sessions import foreground_lease, multi_node, rank_layout
+from roost.operations.sessions import foreground_lease, multi_node, rank_layout, requirements
 from roost.operations.sessions.foreground_lease import SessionCards
 from roost.operations.sessions.program_plan import program_plan
 from roost.operations.sessions.running_session import RunningSession, running_session
-from roost.operations.sessions.session_deadline import SessionDeadline, deadline_of
+from roost.operations.sessions.session_deadline import (
+    WALL_TIME,
+    SessionDeadline,
+    deadline_of,
+    deadline_variables,
+)
 from roost.package import sessions
 from roost.package.kinds import TaskKind
 from roost.package.owner import takeover
@@ -66,22 +71,29 @@ class StartedSession:
         return self.running.number if self.running is not None else None
 
 
-def require_startable(request: SessionRequest, settings: RunSettings) -> SessionCards:
+def require_startable(request: SessionRequest, settings: RunSettings, *, trains: bool = True) -> SessionCards:
     """Checks that a session can start, and returns its cards. To be called before anything is made for the
     session.
 
     Args:
         request: The request of the session.
         settings: The effective settings.
+        trains: Whether it trains: what ``require`` asks for is for trainings only.
 
     Raises:
-        Refused: The deadline is past, other machines cannot meet this one, or another process holds its GPUs.
+        Refused: The machine is not what the settings require, the deadline is past, other machines cannot
+            meet this one, or another process holds its GPUs.
         UsageError: A variable that should hold the deadline does not hold a time.
     """
     deadline_of(settings.limits)
     if request.num_nodes > 1:
         multi_node.require_rendezvous(request)
-    session_cards = foreground_lease.cards_of_session(request)
+    require = settings.require if trains else None
+    requirements.require_versions(require)
+    session_cards = foreground_lease.cards_of_session(request, requirements.card_requirement(require))
+    requirements.require_cards(
+        require, session_cards.cards, device=request.device, is_chosen=request.cards is not None
+    )
     foreground_lease.require_free(session_cards)
     return session_cards
 
@@ -166,7 +178,9 @@ def _start_with_leases(
         own_env = {**plan.own_env, **added}
         plan = msgspec.structs.replace(plan, argv=argv, own_env=own_env, ranks=(), is_launcher=True)
         deadline.notes.append(_join_note(num_nodes, package))
-    plan.limits["wall_seconds"] = deadline.seconds_left()
+    plan.limits["wall_seconds"] = seconds_until_stop(
+        deadline, plan.limits["grace_seconds"] if plan.is_command else 0.0
+    )
     offset = output_size(package.output)
     spec = add_session(
         package,
@@ -227,7 +241,7 @@ def session_plan(body: SessionRequest, settings: RunSettings) -> SessionPlan:
         return program_plan(
             body,
             limits=supervisor_limits(settings.limits)._replace(host_memory_mb=body.host_memory_mb),
-            own_env=threads_of(body.cores),
+            own_env={**threads_of(body.cores), **deadline_variables(settings.limits)},
             restart=body.restart,
         )
     remote = None if settings.remote is None else msgspec.to_builtins(settings.remote)
@@ -235,7 +249,11 @@ def session_plan(body: SessionRequest, settings: RunSettings) -> SessionPlan:
         request={**body, **({"remote": remote} if remote is not None else {})},
         argv=list(WORKER),
         env=callers_environment(),
-        own_env={**own_environment(cpu=body.device == "cpu"), **threads_of(body.cores)},
+        own_env={
+            **own_environment(cpu=body.device == "cpu"),
+            **threads_of(body.cores),
+            **deadline_variables(settings.limits),
+        },
         limits=supervisor_limits(settings.limits)._replace(host_memory_mb=body.host_memory_mb)._asdict(),
         ranks=rank_layout.rank_environments(body, settings),
         restart=body.restart,
@@ -252,6 +270,16 @@ def threads_of(cores: int | None) -> dict[str, str]:
     """Returns the variable that bounds the threads of a session with a number of cores, unless the caller has
     set it."""
     return {} if cores is None or THREADS_VARIABLE in os.environ else {THREADS_VARIABLE: str(cores)}
+
+
+def seconds_until_stop(deadline: SessionDeadline, grace_seconds: float) -> float | None:
+    """Returns after how many seconds the supervisor asks a session to stop. A program, which gets a signal
+    only, needs its grace time before a moment at which the machine itself ends; a training stops on its
+    own, earlier than this."""
+    left = deadline.seconds_left()
+    if left is None or deadline.source == WALL_TIME:
+        return left
+    return left - min(grace_seconds, left / 2)
 
 
 def _join_note(num_nodes: int, package: PackageFolder) -> str:

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 import msgspec
 
 from roost.config.sections.checkpoint import BestSettings, CheckpointSettings
-from roost.config.sections.remote import RemoteSettings
 from roost.package.checkpoints.checkpoint import Manifest
 
 _DEFAULTS = CheckpointSettings()
@@ -36,16 +35,10 @@ class RetentionPolicy(msgspec.Struct, frozen=True, kw_only=True):
     only_scheduled: bool = False
     """Whether only scheduled saves count for the fast track, and others are kept while they are the newest or
     the one before it."""
-    hold_mb: int | None = None
-    """The disk space, in MB, for checkpoints that no track keeps and that stay until the remote copy has
-    them; None: they do not stay."""
 
 
-def policy_from_settings(
-    given: CheckpointSettings, remote: RemoteSettings | None = None, *, only_scheduled: bool = False
-) -> RetentionPolicy:
-    """Returns the policy of the sections ``checkpoint`` and ``remote``; see
-    `RetentionPolicy.only_scheduled`."""
+def policy_from_settings(given: CheckpointSettings, *, only_scheduled: bool = False) -> RetentionPolicy:
+    """Returns the policy of the section ``checkpoint``; see `RetentionPolicy.only_scheduled`."""
     best = tuple(BestRule(monitor=one.monitor, mode=one.mode, top_k=one.top_k) for one in given.best)
     return RetentionPolicy(
         fast=given.fast,
@@ -54,7 +47,6 @@ def policy_from_settings(
         held=given.held,
         best=best,
         only_scheduled=only_scheduled,
-        hold_mb=remote.max_held_mb if remote is not None and remote.hold_checkpoints else None,
     )
 
 

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from roost.base import durable, safe_read
 from roost.config.values.store_url import StoreUrl
-from roost.package.remote.store import ObjectMissing, StoreError
+from roost.package.remote.store import ObjectMissing, StoreError, short_name
 
 T = TypeVar("T")
 _NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)
@@ -41,7 +41,7 @@ class FolderStore:
                 if error.errno not in _NO_SYNC or not path.is_file():
                     raise  # else the file is there; whether its bytes are right is seen when it is read again
 
-        self._call(f"cannot write {name}", write)
+        self._call(f"cannot write {short_name(name)}", write)
 
     def get(self, name: str) -> bytes:
         """See `Store.get`."""
@@ -49,12 +49,12 @@ class FolderStore:
         try:
             size = path.stat().st_size
             return self._call(
-                f"cannot read {name}", lambda: bytes(safe_read.read(path, max_bytes=max(size, 1)))
+                f"cannot read {short_name(name)}", lambda: bytes(safe_read.read(path, max_bytes=max(size, 1)))
             )
         except (FileNotFoundError, NotADirectoryError) as error:
             raise ObjectMissing(f"{self.url.text} has no {name}") from error
         except OSError as error:
-            raise self._error(f"cannot read {name}", error) from error
+            raise self._error(f"cannot read {short_name(name)}", error) from error
 
     def sizes(self, folder: str) -> dict[str, int]:
         """See `Store.sizes`."""
@@ -71,7 +71,7 @@ class FolderStore:
     def delete(self, name: str) -> None:
         """See `Store.delete`."""
         path = self._root / name
-        self._call(f"cannot delete {name}", lambda: path.unlink(missing_ok=True))
+        self._call(f"cannot delete {short_name(name)}", lambda: path.unlink(missing_ok=True))
 
     def sweep(self, folder: str) -> None:
         """Removes what puts that were killed have left in a folder."""

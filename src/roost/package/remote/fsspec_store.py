@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from roost.config.values.store_url import LIBRARIES, StoreLibrary, StoreUrl
-from roost.package.remote.store import ObjectMissing, StoreError, clean_reason, missing_library
+from roost.package.remote.store import ObjectMissing, StoreError, clean_reason, missing_library, short_name
 
 T = TypeVar("T")
 _CONNECT_SECONDS = 20
@@ -66,7 +66,7 @@ class FsspecStore:
 
     @property
     def _fs(self) -> Any:
-        """The file system, connected again after a failure: a connection may be dead, and credentials may
+        """The file system, connected again after a failure: the connection may be dead, and credentials may
         have been renewed."""
         with self._lock:
             if self._connected is None:
@@ -84,11 +84,13 @@ class FsspecStore:
                 self._made.add(folder)
             self._fs.pipe_file(path, bytes(data))
 
-        self._call(f"cannot write {name}", write)
+        self._call(f"cannot write {short_name(name)}", write)
 
     def get(self, name: str) -> bytes:
         """See `Store.get`."""
-        return bytes(self._call(f"cannot read {name}", lambda: self._fs.cat_file(self._path(name)), name))
+        return bytes(
+            self._call(f"cannot read {short_name(name)}", lambda: self._fs.cat_file(self._path(name)), name)
+        )
 
     def sizes(self, folder: str) -> dict[str, int]:
         """See `Store.sizes`."""
@@ -122,13 +124,14 @@ class FsspecStore:
             except FileNotFoundError:
                 return
 
-        self._call(f"cannot delete {name}", remove)
+        self._call(f"cannot delete {short_name(name)}", remove)
 
     def _path(self, name: str) -> str:
         return f"{self._root.rstrip('/')}/{name}"
 
     def _call(self, what: str, call: Callable[[], T], name: str | None = None) -> T:
         """Calls the library, whose errors may be of any class."""
+        before = self._connected
         try:
             return call()
         except StoreError:
@@ -139,7 +142,8 @@ class FsspecStore:
             raise self._error(what, error) from error
         except Exception as error:
             with self._lock:
-                self._connected = None
+                if self._connected is before:  # else another thread has connected again already
+                    self._connected = None
             raise self._error(what, error) from error
 
     def _error(self, what: str, error: Exception) -> StoreError:

@@ -13,6 +13,7 @@ from roost.base.errors import NotFound, RoostError
 from roost.config.values.store_url import StoreUrl
 
 _MAX_REASON = 200
+_MAX_NAME = len("objects/") + 12
 _SECRET = re.compile(
     r"(?i)(AKIA[0-9A-Z]{12,}|ASIA[0-9A-Z]{12,}|(?:sig|signature|token|secret|password|key)=[^&\s]+|//[^/@\s]+@)"
 )
@@ -52,6 +53,11 @@ class Store(Protocol):
 
     def delete(self, name: str) -> None:
         """Deletes an object; does nothing if there is none. Raises StoreError."""
+
+
+def short_name(name: str) -> str:
+    """Returns the name of an object for a message: the first digits of its digest are enough."""
+    return name if len(name) <= _MAX_NAME else f"{name[:_MAX_NAME]}…"
 
 
 def clean_reason(error: BaseException) -> str:

@@ -7,6 +7,7 @@ In reading order:
 - skipped_steps: the steps that a run has skipped
 - black_box: failed steps with their state and batch, for `roost debug`
 - initial_weights: the report about ``init_from``
+- staged_archives: the digests of the staged archives of a run
 - system_metrics: what cards, host and processes of a session did
 - system_summary: the same in a few numbers
 - predictions: the folders of predictions
@@ -14,4 +15,5 @@ In reading order:
 - exports: the folder of pictures, tables and weights that are written for other programs
 - check_findings: the findings of `roost check`
 - data_report: the report of `roost show --data`
+- tuning_report: the report of `roost tune`
 """

@@ -16,6 +16,8 @@ from roost.package import snapshot
 from roost.package.checkpoints import checkpoint
 from roost.package.kinds import PackageKind
 from roost.package.package import PackageFolder, with_overrides
+from roost.package.results import staged_archives
+from roost.package.results.staged_archives import DLNEST_KEY, STAGE_KEY
 
 SAFE_SETTINGS = (
     "max_epochs",
@@ -39,7 +41,9 @@ SAFE_SETTINGS = (
     "data.test.num_workers",
     "data.prefetch",
     "data.loader_timeout",
+    "data.stage",
     "limits",
+    "require",
     "devices",
     "strategy",
     "rank_timeout",
@@ -49,7 +53,8 @@ SAFE_SETTINGS = (
 )
 """Settings, and sections with all their keys, that may change between two sessions without changing the
 weights. They determine when a run ends, what it keeps, shows and records, and what happens after a failed
-step; or the devices, for which the worker reports what becomes inexact. All others, including the user's own
+step; or the devices, for which the worker reports what becomes inexact; or where an archive of data is: the
+digest is compared. All others, including the user's own
 keys, are refused without ``--force``."""
 
 _SAFE_KEYS = ("save_root", CHECKPOINTS)
@@ -115,10 +120,23 @@ def check(package: PackageFolder, overrides: Iterable[str]) -> ResumeGate:
         _refuse_exceeded_schedules(found, after)
     return ResumeGate(
         safe=[one for one in found if is_safe(one.key, kind)],
-        refused=[one for one in found if not is_safe(one.key, kind)],
+        refused=[
+            *(one for one in found if not is_safe(one.key, kind)),
+            *_changed_archives(package, after, kind),
+        ],
         changed_files=changed_files(package),
         inexact=[] if kind is PackageKind.DLNEST else _changed_length_reasons(found, after),
     )
+
+
+def _changed_archives(
+    package: PackageFolder, after: Mapping[str, Any], kind: PackageKind
+) -> Iterator[ConfigDifference]:
+    """Yields the digests of staged archives that are not those of the earlier sessions."""
+    key = DLNEST_KEY if kind is PackageKind.DLNEST else STAGE_KEY
+    stage = nested_values.value_at(after, tuple(key.split(".")))
+    for name, old, new in staged_archives.changed_digests(package.path, stage, key=key):
+        yield ConfigDifference(name, old, new)
 
 
 def changed_files(package: PackageFolder) -> dict[str, str]:

@@ -40,6 +40,7 @@ _REWRITTEN = (
     "_package.json",
     "_model.txt",
     "init_from.json",
+    "staged.json",
     "skipped.jsonl",
     "progress",
 )

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from typing import NamedTuple
 
 from roost.base.errors import ContractError
 from roost.config.dlnest.dlnest_settings import DlnestSettings
 from roost.package.package import PackageFolder
+from roost.package.results.staged_archives import DLNEST_KEY
 from roost.package.setting_locations import setting_locations
 from roost.project.dlnest import import_names, module_loading
 from roost.project.dlnest.generations import DATASET, LIFE_CYCLE, RUNNER, Generation, Role, generation_of
+from roost.project.staging import package_archives
+from roost.project.staging.package_archives import StagedData
 from roost.train.step import seeding
 
 
@@ -41,6 +45,7 @@ def load_classes(package: PackageFolder, settings: DlnestSettings) -> ProjectCla
         Exception: An error of the project's code.
     """
     import_names.install(package.path)
+    stage_data(package, settings).export(os.environ)  # the project finds the folders there
     seeding.seed_all(seeding.mix(settings.seed, "project"))
     life_cycle = _load(
         package, LIFE_CYCLE, "life_cycle", settings.life_cycle_file_path, settings.life_cycle_name
@@ -48,6 +53,21 @@ def load_classes(package: PackageFolder, settings: DlnestSettings) -> ProjectCla
     runner = _load(package, RUNNER, settings.runner_key, settings.runner_file_path, settings.runner_name)
     dataset = _load(package, DATASET, "dataset", settings.dataset_file_path, settings.dataset_name)
     return ProjectClasses(life_cycle, runner, dataset)
+
+
+def stage_data(package: PackageFolder, settings: DlnestSettings) -> StagedData:
+    """Unpacks the archives of ``roost.data.stage`` on this machine, unless they are unpacked there.
+
+    Raises:
+        RoostError, OSError: As `roost.project.staging.package_archives.stage_data`.
+    """
+    return package_archives.stage_data(
+        settings.data.stage,
+        package=package.path,
+        project=str(package.project),
+        where=setting_locations(package),
+        key=DLNEST_KEY,
+    )
 
 
 def _load(package: PackageFolder, role: Role, prefix: str, path: str, name: str) -> ProjectClass:

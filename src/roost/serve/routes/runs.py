@@ -128,6 +128,8 @@ class SubmitCommand(ResourceParameters, frozen=True, kw_only=True):
     """NAME=REGEX, for metrics in its output."""
     resume_with: Line | None = None
     """Arguments that are added from the second session on, such as ``--resume {checkpoint}``."""
+    stage: Lines = ()
+    """Archives that are unpacked to a local disk before it starts: absolute paths, or URLs."""
     description: Line | None = None
     name: Line | None = None
 
@@ -304,6 +306,7 @@ def _submit_command(parameters: SubmitCommand) -> SubmitResponse:
                 description=parameters.description,
                 metrics=parameters.metrics,
                 resume_with=parameters.resume_with,
+                stage=parameters.stage,
             ),
             parameters,
         )

@@ -6,5 +6,6 @@ cpu: the host itself
 cuda: NVIDIA's GPUs, and AMD's, which torch calls CUDA, too
 mps: Apple's GPUs
 xpu: Intel's GPUs
+torch_probe: the process in which `roost doctor` asks torch
 device_errors: which errors are those of a device, not of a value
 """

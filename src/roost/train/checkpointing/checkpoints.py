@@ -7,7 +7,7 @@ from __future__ import annotations
 import functools
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -24,7 +24,6 @@ from roost.package.checkpoints.pickled_values import Pickles
 from roost.package.checkpoints.retention import RetentionPolicy
 from roost.package.owner import owner_file
 from roost.package.package import PackageFolder
-from roost.package.remote import upload_holds
 from roost.train.checkpointing import checkpoint_writer
 from roost.train.checkpointing.checkpoint_writer import PendingSave, WritePace
 from roost.train.checkpointing.staging import Staging
@@ -90,14 +89,14 @@ class Checkpoints:
         self.policy = policy or RetentionPolicy()
         self.adapt: Callable[[Manifest, Mapping[str, Any]], None] | None = None
         """Called with the manifest and the states of a checkpoint before they are loaded; may change them."""
+        self.hold: Callable[[Sequence[Manifest], Collection[int]], set[int]] | None = None
+        """Called with all checkpoints and the ids that a track keeps; returns further ids that stay."""
         self.asynchronous = asynchronous
         self._session, self._ranks, self._pickles = session, ranks, pickles
         self._staging = Staging()
         self._saved: PendingSave | None = None
         self._parent: Manifest | None = None
         self._swept = False
-        self._has_exceeded = False
-        """Whether it was printed that `RetentionPolicy.hold_mb` is exceeded."""
         self._last_save_time = time.monotonic()
         """The time of the last save."""
         self.seconds = 0.0
@@ -246,27 +245,14 @@ class Checkpoints:
         """Removes the checkpoints that no track keeps; called only after the new one is committed."""
         found = checkpoint.read_manifests(self.store.folder)
         kept = retention.retained_ids(found, self.policy)
-        stays = kept | self._held_ids(found, kept)
+        if self.hold is not None:
+            kept |= self.hold(found, kept)
         for manifest in found:
-            if manifest.id not in stays:
+            if manifest.id not in kept:
                 durable.remove_folder(checkpoint.checkpoint_folder(self.store.folder, manifest.id))
         if self._package is not None:
             left = [manifest for manifest in found if manifest.id in kept]
             self._package.write_derived(retention.track_ids(left, self.policy), inexact)
-
-    def _held_ids(self, found: Sequence[Manifest], kept: set[int]) -> set[int]:
-        """Returns the checkpoints that no track keeps and that stay until the remote copy has them."""
-        if self._package is None or self.policy.hold_mb is None:
-            return set()
-        held, removed = upload_holds.held_ids(self._package.path, found, kept, max_mb=self.policy.hold_mb)
-        if removed and not self._has_exceeded:
-            self._has_exceeded = True
-            print(
-                f"checkpoints that are not uploaded yet take more than {self.policy.hold_mb} MB "
-                "(remote.max_held_mb): the newest of them that no track keeps are removed",
-                flush=True,
-            )
-        return held
 
     # ---- loading ----------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
@@ -112,10 +113,23 @@ class Stepper:
         ):
             if device.type != "cpu":
                 print(line, flush=True)
-        self._compiled = CompiledFunctions(dynamic=compile_dynamic) if STEP_MODES[mode].compiles else None
+        self._compile_dynamic = compile_dynamic
+        self._compiled = self._compiled_functions(mode)
         self._targets: dict[str | tuple[str, ...], LossTarget] = {}
         self._kept_back: list[Tensor] | None = None
         """() for each `run` of a runner's step: whether it was skipped; None outside `step_function`."""
+
+    def variant(self, *, mode: StepMode | None = None, accumulation: int | None = None) -> Stepper:
+        """Returns a stepper with the same optimizers that takes its steps in another mode, or over windows of
+        another length. What is None remains."""
+        other = copy.copy(self)
+        other.mode = mode or self.mode
+        other.batches_per_step = accumulation or self.batches_per_step
+        other._compiled, other._targets = other._compiled_functions(other.mode), {}
+        return other
+
+    def _compiled_functions(self, mode: StepMode) -> CompiledFunctions | None:
+        return CompiledFunctions(dynamic=self._compile_dynamic) if STEP_MODES[mode].compiles else None
 
     # ---- called by a loop -------------------------------------------------------------------------------
 

@@ -58,7 +58,7 @@ _SCHEDULE_SECONDS = 2.0
 class CheckRun:
     """Runs every stage of a run once, and reports each::
 
-        imports, data, one sample of each set, model
+        imports, the archives of the data, data, one sample of each set, model
         a trainer: first window of the epoch, row, save; last window, row, validation, best, save, test
         visualize
         some more steps, to measure their speed; the schedules, to their last step
@@ -75,6 +75,7 @@ class CheckRun:
         self._where = setting_locations(package)
         self._device = choose_device(str(request["device"]))
         self._project = str(request["project"])
+        self._stages = bool(request.get("stage"))
         self._values, self._settings = native_project.resolve_settings(package, self._project)
         torch_settings.apply(self._settings, device=self._device, first=None)
 
@@ -86,6 +87,7 @@ class CheckRun:
             Exception: An error of the project's code.
         """
         own = self._imports()
+        self._stage()
         data = self._data()
         trainer = self._model(data, own)
         whole = trainer.loaders
@@ -117,6 +119,18 @@ class CheckRun:
         enabled_mirrors(settings.mirrors, where=self._where)
         self._reporter.done(format_classes(settings.runner, settings.dataset, *settings.hooks))
         return own
+
+    def _stage(self) -> None:
+        """Stages the archives of the data, if that takes seconds or is asked for."""
+        if self._settings.data.stage is None:
+            return
+        self._reporter.begin("stage")
+        staged = native_project.stage_data(self._package, self._project, only_small=not self._stages)
+        found = [f"{one.num_files:,} files in {one.folder}" for one in staged.archives.values()]
+        self._reporter.done("; ".join(found))
+        self._values, self._settings = native_project.resolve_settings(
+            self._package, self._project, staged=staged
+        )
 
     def _own_hooks(self) -> list[Hook]:
         return native_project.project_hooks(self._settings, self._package.path, self._values, self._where)

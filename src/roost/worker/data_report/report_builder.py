@@ -46,7 +46,9 @@ class DataReportBuilder:
         self._package, self._reporter = package, reporter
         self._where = setting_locations(package)
         self._device = choose_device(str(request["device"]))
-        self._values, self._settings = native_project.resolve_settings(package, str(request["project"]))
+        project = str(request["project"])
+        staged = native_project.stage_data(package, project)
+        self._values, self._settings = native_project.resolve_settings(package, project, staged=staged)
         torch_settings.apply(self._settings, device=self._device, first=None)
 
     def run(self) -> None:

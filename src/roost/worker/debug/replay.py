@@ -170,7 +170,10 @@ def replay_trainer(
         RoostError: A setting, or the project's code, is wrong.
         Exception: An error of the project's code.
     """
-    found = native_project.load(package, project=target.project, device=device, begins=start.info is None)
+    staged = native_project.stage_data(package, target.project)
+    found = native_project.load(
+        package, project=target.project, device=device, staged=staged, begins=start.info is None
+    )
     if not STEP_MODES[found.settings.step_mode].trains:
         raise Refused(
             f"the run only measured (step_mode {found.settings.step_mode}), no step can be repeated",

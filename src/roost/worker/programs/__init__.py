@@ -3,6 +3,7 @@ their own checkpoints.
 
 program_task: starts the program and waits for it
 own_checkpoint: the newest whole checkpoint that the program itself has written
+stage_archives: stages the archives of a program, in a process of its own
 observer: the process beside the program, which turns what it writes into rows and progress
 program_environment: the interpreter, its packages and the machine
 program_rows: rows in ascending steps, from sources that count differently

@@ -19,13 +19,14 @@ import sys
 import time
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 from roost.base import durable
 from roost.base.system import prctl
 from roost.base.system.worker_protocol import (
     CALLS_VARIABLE,
     CHECKPOINTS_VARIABLE,
+    MISTAKE,
     NOT_STARTED,
     PACKAGE_VARIABLE,
     REPORT_VARIABLE,
@@ -60,6 +61,11 @@ def main(arguments: list[str]) -> int:
     _say_how_it_begins(program, checkpoint, command, is_first=is_first)
     signals, wakeup = _SignalForwarding(), _wake_on_signals()
     prctl.system_call()  # loads it here, and not in the child
+    if program.stage:
+        staging = _stage(package, signals)
+        if isinstance(staging, int):
+            return staging
+        environment |= staging.variables
     try:
         process = subprocess.Popen(
             command,
@@ -86,6 +92,31 @@ def main(arguments: list[str]) -> int:
     if observer is not None:
         _end_observer(observer)
     return _end_like(process.returncode)
+
+
+class _Staging(NamedTuple):
+    """The process that has staged the archives of a program, and holds them until this one ends."""
+
+    process: subprocess.Popen[bytes]
+    variables: dict[str, str]
+
+
+def _stage(package: Path, signals: _SignalForwarding) -> _Staging | int:
+    """Stages the archives of a program; returns the exit code of this process if that has failed."""
+    argv = [sys.executable, "-P", "-m", "roost.worker.programs.stage_archives", str(package)]
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(argv, stdin=pipe, stdout=pipe, preexec_fn=_end_with_parent)
+    signals.forward_to(process)
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    found = json.loads(line) if line else {}
+    if "variables" in found:
+        return _Staging(process, found["variables"])
+    code = process.wait()
+    if "error" not in found:
+        return _end_like(code)
+    _report({"state": "failed", "exit_code": code, "reason": MISTAKE, "error": found["error"]})
+    return code
 
 
 def variables_of_program(package: Path, session: int, checkpoint: Path | None) -> dict[str, str]:
@@ -271,9 +302,14 @@ def _report_not_started(command: list[str], folder: Path, error: OSError) -> int
     what = folder if error.filename == str(folder) else command[0]
     text = f"the command could not be started: {what}: {error.strerror}"
     line = {"state": "failed", "exit_code": _NOT_FOUND_EXIT_CODE, "reason": NOT_STARTED, "error": text}
+    _report(line)
+    return _NOT_FOUND_EXIT_CODE
+
+
+def _report(line: dict[str, Any]) -> None:
+    """Writes the final report of this session."""
     if (fd := os.environ.get(REPORT_VARIABLE)) is not None and fd.isdecimal():
         os.write(int(fd), json.dumps(line).encode() + b"\n")
-    return _NOT_FOUND_EXIT_CODE
 
 
 def _end_like(code: int) -> int:

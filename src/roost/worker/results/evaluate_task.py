@@ -39,6 +39,9 @@ from roost.worker.ranks import rank_environment
 from roost.worker.results import grid_weights
 from roost.worker.results.grid_progress import GridProgress
 
+SESSION_OF_TRAINING = 0
+"""The number under which an evaluation after a training is recorded; those of its own sessions begin at 1."""
+
 
 class _EvaluatedPackage(PackageFolder):
     """A package with the overrides of an evaluation in its settings."""
@@ -94,7 +97,7 @@ def evaluate_after_training(
     """
     lock_fd = SessionFolder(folder, package.path).lock() if rank == 0 else None
     try:
-        share = Share(rank=rank, world_size=world_size, session=0)
+        share = Share(rank=rank, world_size=world_size, session=SESSION_OF_TRAINING)
         _run(package, folder, device, share, follows_training=True)
     finally:
         if lock_fd is not None:

@@ -172,12 +172,12 @@ def choose_num_workers(
         return WorkerCountChoice(0, duration)
     if num_tasks * cost.seconds < _START_SECONDS:
         return WorkerCountChoice(0, f"{duration}, and a pass has {num_tasks} of them")
-    max_workers, why = _max_workers(budget, cost, num_tasks, prefetch)
-    if max_workers < 2:
-        return WorkerCountChoice(max_workers, f"{duration} ({why})")
+    most, why = max_workers(budget, cost, num_tasks, prefetch)
+    if most < 2:
+        return WorkerCountChoice(most, f"{duration} ({why})")
     deadline = min(deadline, time.monotonic() + num_tasks * cost.seconds)
-    number, tried = _try_doubling(make, endless, cost.seconds, max_workers, deadline, should_stop)
-    number = min(max_workers, max(2, budget.cores)) if number is None else number
+    number, tried = _try_doubling(make, endless, cost.seconds, most, deadline, should_stop)
+    number = min(most, max(2, budget.cores)) if number is None else number
     return WorkerCountChoice(number, f"{duration} ({', '.join([format_cores(budget.cores), *tried])})")
 
 
@@ -218,7 +218,7 @@ def _choice_without_batch(
         return WorkerCountChoice(0, "it has no batch")
     if not costs[0].timed_out:
         return WorkerCountChoice(0, "")  # training raises the error
-    number = min(_max_workers(budget, costs[0], num_tasks, prefetch=0)[0], budget.cores)
+    number = min(max_workers(budget, costs[0], num_tasks, prefetch=0)[0], budget.cores)
     return WorkerCountChoice(
         number,
         f"a batch takes more than {worker_benchmark.MAX_BATCH_SECONDS:g} s "
@@ -274,7 +274,7 @@ def _try_doubling(
     return found, tried
 
 
-def _max_workers(
+def max_workers(
     budget: WorkerBudget, cost: worker_benchmark.BatchCost, num_tasks: int, prefetch: int
 ) -> tuple[int, str]:
     """Returns the maximum number of workers by cores, memory and batches, and its reason."""

@@ -25,9 +25,10 @@ from roost.train.data.workers.worker_status import WorkerContext, WorkerStatusTa
 
 MAX_VIEWS = 3
 """Answers that may be in use as views of shared memory; further answers are copies."""
-_SMALL_BYTES = 1 << 20
+SMALL_BYTES = 1 << 20
+"""Batches up to this size are fetched further ahead than ``prefetch`` says."""
 _SMALL_PREFETCH = 8
-"""Maximum tasks of a worker while no answer was larger than `_SMALL_BYTES`."""
+"""Maximum tasks of a worker while no answer was larger than `SMALL_BYTES`."""
 _SMALL_TASKS = 64
 """Maximum such tasks of all workers: each needs a slot, which is two open files."""
 _START_ATTEMPTS = 3
@@ -49,7 +50,7 @@ class WorkerPool:
     A task and its answer use the same slot. The answer is returned as views of the slot; when the last view
     is deleted, the slot is free again. So nothing is copied in this process, and the memory is reused and
     bounded: ``num_workers * prefetch + max_views`` slots in use, each as large as the largest answer so far;
-    more only while answers are small, see `_SMALL_BYTES`.
+    more only while answers are small, see `SMALL_BYTES`.
 
     Args:
         make: Called in each worker process; returns the function that answers tasks there.
@@ -150,7 +151,7 @@ class WorkerPool:
     def _send_tasks(self, waiting: Iterator[Any]) -> None:
         """Sends tasks to the workers, many at a time if they are small, for fewer context switches."""
         self._reclaim_slots()
-        max_tasks = self._num_small_tasks if 0 < self._largest <= _SMALL_BYTES else self._num_tasks
+        max_tasks = self._num_small_tasks if 0 < self._largest <= SMALL_BYTES else self._num_tasks
         if len(self._task_workers) > max_tasks // 2:
             return
         messages = [b""] * self._num_workers

@@ -1,0 +1,74 @@
+"""A session whose store fails: training continues, each failure and each recovery is one line, and the end
+says what is not durable; `roost push` then continues the upload."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import exact
+import pytest
+import remote_cuts
+
+from roost.operations.remote_copies.pull import pull
+from roost.operations.remote_copies.push import push
+from roost.package.package import PackageFolder
+from roost.package.remote import remote_status
+from roost.package.remote.remote_status import RemoteStatus
+from tests.package.remote.packages import contents
+from tests.package.remote.s3_server import s3
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # of botocore and moto
+
+
+def wait_for(package: Path, condition: Callable[[RemoteStatus], bool]) -> RemoteStatus:
+    deadline = time.monotonic() + 100
+    while True:
+        status = remote_status.read(package)
+        if status is not None and condition(status):
+            return status
+        assert time.monotonic() < deadline, f"it did not come: {status}"
+        time.sleep(0.01)
+
+
+@pytest.mark.timeout(300)
+def test_a_store_that_fails_delays_nothing_and_nothing_is_called_durable(tmp_path: Path) -> None:
+    with s3() as proxy:
+        remote = "+remote={url: 's3://bucket/runs', every: 1s, wait: 2s}"
+        started = exact.start(tmp_path, ["net=mlp", remote, "pause=0.1"])
+        wait_for(started.package, lambda status: status.step is not None)
+        proxy.fault = "full"
+        failing = wait_for(started.package, lambda status: status.state == "failing")
+        assert failing.error is not None
+        assert "remote.keep" in failing.error
+        proxy.fault = None
+        wait_for(started.package, lambda status: status.state == "idle" and status.error is None)
+        proxy.fault, proxy.on_methods = "refused", ("PUT", "GET")
+        failing = wait_for(started.package, lambda status: status.state == "failing")
+        assert exact.wait(started) == 0  # the guard's exit code: the run has succeeded, and the wait ended
+        package = PackageFolder.open(started.package)
+        assert package.state == "succeeded"
+        proxy.fault = None
+        output = package.output.read_text()
+        assert len(re.findall(r"^remote copy: .*; the run continues", output, re.MULTILINE)) == 2
+        assert len(re.findall(r"^remote copy: the store answers again; durable up to", output, re.M)) == 1
+        ended = remote_status.read(package.path)
+        assert ended is not None
+        assert (ended.state, ended.step) == ("ended", failing.step)
+        verdict = output.splitlines()[-1]
+        assert verdict.startswith(f"remote copy: NOT durable since step {failing.step}: ")
+        assert verdict.endswith(f"; `roost push {package.path.name}` continues it")
+        index = remote_cuts.copied("s3://bucket/runs", package.path.name)
+        assert index is not None
+        assert index.step == failing.step
+        assert "very-secret" not in output
+        pushed = push(package.path)
+        assert pushed.status.step == exact.fingerprint(package.path)["step"]
+        assert pushed.status.error is None
+        back = pull(f"s3://bucket/runs/{package.path.name}", tmp_path / "back").restored
+        assert back is not None
+        own = {name: data for name, data in contents(package.path).items() if name != remote_status.NAME}
+        assert contents(back.path).items() <= own.items()  # all but the checkpoints that the copy leaves out
+        assert {name.split("/")[0] for name in own.keys() - contents(back.path).keys()} <= {"Checkpoints"}
