@@ -437,7 +437,8 @@ def test_the_hook_and_the_gan_train(tmp_path: Path) -> None:
 
 
 def test_the_line_about_the_time_names_all_its_parts() -> None:
-    (line,) = (block for block in blocks("text") if " samples/s  " in block)
+    blocks = blocks_of(PAGES["docs/guide/monitoring.md"], "text")
+    (line,) = (block for block in blocks if " samples/s  " in block)
     parts = "  ".join(rf"{part} \d+%" for part in (*time_breakdown.PARTS, time_breakdown.OTHER))
     assert re.fullmatch(rf"[\w ]+: [\d.]+s, [\d,]+ samples/s  {parts}  [\w ]+ \d+ MB\n", line)
 

@@ -114,6 +114,8 @@ def test_a_missing_file(tmp_path: Path) -> None:
     (tmp_path / "beam.yaml").write_text("beam: 5\n")
     with pytest.raises(NotFound, match=r"did you mean 'beam\.yaml'"):
         expand_variants("bean.yaml", tmp_path)
+    with pytest.raises(NotFound, match="fix: correct the path; or write the file"):
+        expand_variants("other.yaml", tmp_path)
 
 
 def test_more_than_the_limit_are_never_built(tmp_path: Path) -> None:

@@ -76,7 +76,8 @@ def test_a_time_in_a_file_asks_a_program_its_grace_before(session: Session) -> N
     record = session.record()
     assert (record["state"], record["reason"]) == ("stopped", "time limit")
     assert (session.folder / "saved").exists()
-    assert record["ended"] < record["deadline"]
+    assert record["deadline"] == pytest.approx(float(path.read_text()))
+    assert session.output.read_text().count("no time any more") == 1
     assert session.output.read_text().count(f"as {path} says") == 2
 
 

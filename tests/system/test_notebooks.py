@@ -137,7 +137,17 @@ def test_a_cell_as_a_program(tmp_path: Path) -> None:
         assert "has ended with success" in text(book.run(source))
         cell = book.fail("%%roost\n\n1 / 0")
         assert 'cell.py", line 3' in shown(cell, "text/html")[0].replace("&quot;", '"'), "as in the cell"
-        assert errors(cell) == ["%%roost: exit code 1"]
+        assert errors(cell) == ["%%roost: exit code 1"] and "%roost continue runs/" in text(cell)
+        assert "No such option '--nosuch'.\n" in text(book.fail("%%roost --nosuch\n1")), "no other advice"
+
+        # in place the file of the cell stays, for a run in the background and for those that continue it
+        book.run("%%roost --in-place --detach --name placed\nprint('loss', 1)")
+        wait_for(lambda: PackageFolder.open(tmp_path / "p" / "runs" / "placed").state == "succeeded", 60)
+        book.run("%roost continue placed")
+
+        (tmp_path / "p" / "cell.py").mkdir()
+        assert "error: Is a directory" in text(book.fail(source))
+        (tmp_path / "p" / "cell.py").rmdir()
         (tmp_path / "p" / "cell.py").write_text("mine")
         assert "rename the file" in text(book.fail(source))
     assert (tmp_path / "p" / "cell.py").read_text() == "mine"
@@ -162,6 +172,8 @@ def test_a_loop_in_cells(tmp_path: Path) -> None:
         book.fail("1 / 0")
         assert text(book.run(LOOP)) == "1\n"
         assert [one.state for one in made.sessions()] == ["stopped", "running"]
+        assert "other settings" in errors(book.fail(LOOP.replace('"seed": 1', '"seed": 2')))[0]
+        book.run("run.log({'loss': 2})  # which that call did not end")
         assert "<table" in shown(book.run("run"), "text/html")[0]
         book.fail("1 / 0")
     assert [one.state for one in made.sessions()] == ["stopped", "stopped"]

@@ -162,10 +162,13 @@ def test_a_script_with_checkpoints_of_its_own_is_killed_and_resumed(code: Path) 
 def test_a_script_that_fails_is_restarted(code: Path) -> None:
     text = (
         "import os, sys\nprint('loss', 1 + len(sys.argv))\nif len(sys.argv) > 1: sys.exit(0)\n"
-        "open(os.environ['ROOST_CHECKPOINT_DIR'] + '/a.pt', 'w').write('x')\nraise ValueError('once')"
+        "for name in ('last.pt', 'best.pt'):\n"
+        "    open(os.path.join(os.environ['ROOST_CHECKPOINT_DIR'], name), 'w').write('x')\n"
+        "raise ValueError('once')"
     )
-    asked = ("--restart", "2", "--resume-with", "{checkpoint}")
+    asked = ("--restart", "2", "--resume-with", "{checkpoint}", "--checkpoint", "last*.pt")
     package, output = run_script(code, text, *asked)
+    assert f"resumes from its checkpoint {package.path / 'Checkpoints' / 'last.pt'}" in output
     assert len(package.sessions()) == 2 and "restart 1 of 2" in output
     assert series(package, "loss")[1] == [2.0, 3.0]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 import re
 import statistics
@@ -12,6 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from roost.package import live_progress
+from roost.package.checkpoints import checkpoint
+from tests import processes
 from tests.system import limited
 from tests.waiting import wait_for
 
@@ -86,3 +90,34 @@ def test_a_limit_shorter_than_the_start(tmp_path: Path) -> None:
     assert result.returncode == 75, result.stderr
     assert "time limit" in result.stdout + result.stderr
     assert not list((tmp_path / "short" / "Checkpoints").iterdir())
+
+
+def test_a_time_that_appears_in_a_file_while_it_runs(tmp_path: Path) -> None:
+    """As the daemon of a spot instance writes it. The record has the time, and the last step is saved."""
+    config = Path(limited.__file__).parents[2] / "src" / "roost" / "templates" / "clean" / "config.yaml"
+    notice = tmp_path / "end"
+    settings = ["max_epochs=1000000", "log_every=never", "validate_every=1000000ep"]
+    settings += ["checkpoint.every=1000000ep"]
+    command = [limited.ROOST, "run", "-c", str(config), "--name", "noticed", "-CPU", *settings]
+    process = subprocess.Popen(
+        [*command, f"save_root={tmp_path}", f"limits.deadline_file={notice}"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    package = tmp_path / "noticed"
+    progress = package / "progress"
+    try:
+        wait_for(lambda: (seen := live_progress.read(progress)) is not None and seen.step > 3, 120.0)
+        at = time.time() + 10
+        notice.write_text(f"{at:.3f}")
+        assert process.wait(120) == 75
+    finally:
+        process.kill()
+        processes.kill_all_in(package)
+    record = json.loads((package / "sessions" / "1.json").read_bytes())
+    assert record["reason"] == "time limit"
+    assert record["deadline"] == pytest.approx(at, abs=0.01)
+    saved = checkpoint.read_manifests(package / "Checkpoints")[-1]
+    assert saved.step == record["step"] == record["saved_step"]
+    assert f"as {notice} says" in (package / "_output.txt").read_text()

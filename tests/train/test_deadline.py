@@ -136,17 +136,6 @@ def test_one_that_was_past_when_it_began() -> None:
     assert past.is_due(5.0) and not past.needs_trial_save(5.0)
 
 
-def test_the_upload_of_the_last_save_needs_time_too() -> None:
-    session = trained(HOUR)
-    session.note_save(10.0)
-    before = session.reserve()
-    session.upload_seconds = 120.0
-    assert session.reserve() == before + 120.0
-    assert session.is_due(HOUR - before - 120.0) and not session.is_due(HOUR - before - 121.0)
-    session.upload_seconds = 10 * HOUR
-    assert session.reserve() == before + HOUR / 4, "else nothing would be trained"
-
-
 def test_without_a_deadline_nothing_is_due() -> None:
     none = Deadline(math.inf, 0.0)
     none.has_trained = True
@@ -167,3 +156,14 @@ def test_a_notice_counts_from_its_moment_with_what_was_measured() -> None:
     assert known.reserve() == 1.5 * (20 + 2) + 10
     assert not known.is_due(5 * HOUR + 70) and known.is_due(5 * HOUR + 80)
     assert unknown.save_seconds == 30.0 and unknown.reserve() == 1.5 * (30 + 2) + 10
+
+
+def test_the_upload_of_the_last_save_needs_time_too() -> None:
+    session = trained(HOUR)
+    session.note_save(10.0)
+    before = session.reserve()
+    session.upload_seconds = 120.0
+    assert session.reserve() == before + 120.0
+    assert session.is_due(HOUR - before - 120.0) and not session.is_due(HOUR - before - 121.0)
+    session.upload_seconds = 10 * HOUR
+    assert session.reserve() == before + HOUR / 4, "else nothing would be trained"

@@ -270,6 +270,7 @@ class ClientMethods:
         source: str | None = None,
         metrics: Sequence[str] = (),
         resume_with: str | None = None,
+        checkpoint_pattern: str | None = None,
         stage: Sequence[str] = (),
         description: str | None = None,
         name: str | None = None,
@@ -285,6 +286,7 @@ class ClientMethods:
             metrics: Texts NAME=REGEX, for metrics in its output.
             resume_with: Arguments that are added from the second session on, such as
                 ``--resume {checkpoint}``.
+            checkpoint_pattern: The names of its checkpoints, or the ends of their paths.
             stage: Archives that are unpacked to a local disk before it starts: absolute paths, or URLs.
             description: A few words about the run.
             name: The name of the package.
@@ -292,8 +294,9 @@ class ClientMethods:
         """
         return post(
             "/commands", SubmitResponse, command=command, folder=self._path(folder), in_place=in_place,
-            source=source, metrics=metrics, resume_with=resume_with, stage=stage, description=description,
-            name=name, **resources,
+            source=source, metrics=metrics, resume_with=resume_with,
+            checkpoint_pattern=checkpoint_pattern, stage=stage, description=description, name=name,
+            **resources,
         )  # fmt: skip
 
     @operation

@@ -47,6 +47,7 @@ COMMAND_GROUPS = {
         "ls": "List the packages of a folder.",
         "show": "Show one package, or the data of a project.",
         "logs": "Print the output of a package or task.",
+        "profile": "Show what holds a run back.",
         "compare": "Show what differs between packages.",
         "plot": "Draw the metrics of packages into a picture.",
         "tensorboard": "Show packages in TensorBoard.",
@@ -71,6 +72,7 @@ COMMAND_GROUPS = {
         "predict": "Run a trained model on data.",
         "evaluate": "Test checkpoints, sample by sample.",
         "export": "Write weights or records to a plain file.",
+        "import": "Make packages of other systems' runs.",
     },
     "Queue on a lab": {
         "submit": "Queue a training, a sweep or a command.",
@@ -98,7 +100,7 @@ COMMAND_GROUPS = {
 }
 """The commands by what a person wants to do, each with its line in ``roost --help``."""
 COMMANDS = {name: text for group in COMMAND_GROUPS.values() for name, text in group.items()}
-_MODULES = {"continue": "continue_"}
+_MODULES = {"continue": "continue_", "import": "import_"}
 _ALIASES = {"top": "client"}
 """Further names of commands, which `roost --help` does not list."""
 
@@ -207,7 +209,7 @@ def run_command(given: Sequence[str]) -> int:
         raise
     except Exception as error:  # noqa: BLE001  - the last place where an error can become one line
         line.remove()
-        return _report_error(error, debug=debug)
+        return report_error(error, debug=debug)
     return answer if isinstance(answer, int) else 0
 
 
@@ -217,13 +219,14 @@ def _unknown_option(error: click.NoSuchOption, arguments: list[str]) -> click.Us
         return error
     from roost.cli.other_tools import other_commands
 
-    hint = other_commands.option_hint(error.option_name, arguments[1:], error.ctx.command)
+    typed = arguments[1 : arguments.index("--")] if "--" in arguments else arguments[1:]
+    hint = other_commands.option_hint(error.option_name, typed, error.ctx.command)
     if hint is None:
         return error
     return click.UsageError(f"No such option {error.option_name!r}; {hint}", error.ctx)
 
 
-def _report_error(error: Exception, *, debug: bool) -> int:
+def report_error(error: Exception, *, debug: bool = False) -> int:
     """Prints one line about an error, with ``--debug`` the traceback too; returns the exit code."""
     if debug:
         import traceback

@@ -366,7 +366,7 @@ def _next_action(package: PackageFolder, session: Session, shown: str) -> str:
     A run uses the copy of the code in its package; without a checkpoint there is nothing to resume.
     """
     if session.request.kind == TaskKind.COMMAND:
-        return f"to start it again, with the code of the package: roost continue {shown}"
+        return f"to start it again, with the code of the package: {_program()} continue {shown}"
     if _is_misfit_fork(package, session):
         return (
             "this fork cannot continue: fork again without the change, or start a new run with the weights "

@@ -23,8 +23,8 @@ from roost.package.remote import remote_status
 
 _DRAW_SECONDS = 0.1
 _PACE_SECONDS = 30.0
-_DURABILITY_SECONDS = 1.0
 _DEADLINE_SECONDS = 5.0
+_DURABILITY_SECONDS = 1.0
 
 
 class BarScreen:

@@ -137,7 +137,7 @@ class Settings(RunSettings, Struct, frozen=True, kw_only=True):
         StatisticsSettings | None, help_text("norms of gradients and weights in the rows, as stats/...")
     ] = None
     profile: Annotated[
-        ProfileSettings | None, help_text("steps recorded by torch's profiler; stored in the package")
+        ProfileSettings | None, help_text("some steps are traced and measured, for `roost profile`")
     ] = None
 
     @property

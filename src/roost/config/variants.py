@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from roost.base.config_files import read_config_file
-from roost.base.errors import ConfigError
+from roost.base.errors import ConfigError, NotFound
 from roost.base.text.suggestions import did_you_mean
 
 DEFAULT = "default_inference"
@@ -68,7 +68,12 @@ def read_variants(file: Path) -> list[Variant]:
         NotFound: There is no such file.
         ConfigError: It cannot be read, or is no description of variants.
     """
-    return _named(_of_mapping(read_config_file(file).values, file.parent, file))
+    try:
+        read = read_config_file(file)
+    except NotFound as error:
+        fix = error.fix or "correct the path; or write the file, a mapping such as {grid: {beam: [1, 5]}}"
+        raise NotFound(error.message, fix=fix) from None
+    return _named(_of_mapping(read.values, file.parent, file))
 
 
 def expand_variants(spec: object, folder: Path) -> list[Variant]:

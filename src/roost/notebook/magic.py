@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import hashlib
 import shlex
 import signal
 import sys
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from roost.base import durable
-from roost.base.errors import STOPPED_EXIT_CODE, Refused, RoostError, UsageError
+from roost.base.errors import INTERRUPTED_EXIT_CODE, STOPPED_EXIT_CODE, Refused, RoostError, UsageError
 from roost.cli import __main__ as command_line
 from roost.cli import surface
 from roost.cli.surface import Surface
@@ -27,6 +28,7 @@ _TERMINAL_COMMANDS = frozenset(
 )
 """Commands that read keys, take the place of this process, or serve until they are interrupted."""
 _SOURCE_FILE = "cell.py"
+_DIGEST_CHARACTERS = 8
 _SOURCE_MARK = b"# the cell of a notebook, run by %%roost\n"
 """In place of the first line of the cell, so that line numbers are those of the cell."""
 _IMAGES = {".png": "image/png", ".svg": "image/svg+xml"}
@@ -71,9 +73,10 @@ class RoostMagic:
             try:
                 arguments = _split(line)
                 code = self._run(arguments) if cell is None else self._run_source(arguments, cell)
-            except RoostError as error:
-                terminal.print_error(str(error))
-                code = error.exit_code
+            except (RoostError, OSError) as error:
+                code = command_line.report_error(error)
+            except KeyboardInterrupt:  # before anything runs, or after
+                code = INTERRUPTED_EXIT_CODE
         if code:
             typed = f"{'%' if cell is None else '%%'}roost {line}".strip()
             raise CommandFailed(f"{typed}: exit code {code}")
@@ -94,8 +97,10 @@ class RoostMagic:
 
     def _run_source(self, options: list[str], source: str) -> int:
         """Runs the source of a cell as a program, from a file in the current folder that is copied into its
-        package."""
-        path = Path.cwd() / _SOURCE_FILE
+        package. A program that runs in place needs the file later, too: it stays, under a name of its own."""
+        runs_in_place = "--in-place" in options
+        digest = hashlib.sha256(source.encode()).hexdigest()[:_DIGEST_CHARACTERS]
+        path = Path.cwd() / (f"cell_{digest}.py" if runs_in_place else _SOURCE_FILE)
         if path.exists() and not path.read_bytes().startswith(_SOURCE_MARK):
             raise Refused(
                 "%%roost writes the cell to a file of this name, which is another one",
@@ -106,7 +111,8 @@ class RoostMagic:
         try:
             return self._run(["run", *options, "--", sys.executable, path.name])
         finally:
-            durable.discard(path)
+            if not runs_in_place:
+                durable.discard(path)
 
     @contextlib.contextmanager
     def _surface(self) -> Iterator[None]:

@@ -17,6 +17,7 @@ keeping: to label, remove, restore and prune packages
 python_api: packages and runs from Python
 comparing: to compare packages
 curves: to read and export records
+importing: to make packages of the runs of other systems
 plots: pictures of records and settings
 models: to use the trained weights: analysis, prediction, export
 evaluating: to evaluate checkpoints, with all rows and summaries

@@ -23,7 +23,7 @@ _CRON_FOLDER = "/proc"
 
 
 class BootStart(NamedTuple):
-    """What starts ``roost up`` with the machine."""
+    """The entry of the machine that starts ``roost up``."""
 
     where: str
     """The file or the table that was written."""

@@ -25,6 +25,9 @@ class PackageKind(StrEnum):
     COMMAND = "command"
     """Any program, in a copy of its code or where it was typed."""
 
+    IMPORT = "import"
+    """The records of a run of another system: no session of it can be started."""
+
     @classmethod
     def of(cls, request: Mapping[str, Any]) -> PackageKind:
         """Returns the kind of the package with this request.json; a training where it names no known kind."""

@@ -31,6 +31,10 @@ class ProgramRequest(NamedTuple):
     """Arguments that are added from the second session on, with `CHECKPOINT_FIELD`."""
     metrics: dict[str, str] = {}  # noqa: RUF012
     """Regular expressions for metrics in its output, by their names."""
+    checkpoint_pattern: str | None = None
+    """The pattern of the files or folders that are its checkpoints; None: those of the usual kinds."""
+    copied_into: str = "."
+    """The folder of the package with the copy; mostly the package itself."""
     remote: dict[str, Any] = {}  # noqa: RUF012
     """The settings of its remote copy (`roost.config.sections.remote`); empty: it has none."""
     stage: list[str] = []  # noqa: RUF012
@@ -45,6 +49,8 @@ class ProgramRequest(NamedTuple):
             cwd=fields.get("cwd"),
             resume_with=[str(one) for one in fields.get("resume_with") or ()],
             metrics={str(name): str(pattern) for name, pattern in (fields.get("metrics") or {}).items()},
+            checkpoint_pattern=fields.get("checkpoint_pattern"),
+            copied_into=str(fields.get("copied_into") or "."),
             remote=dict(fields.get("remote") or {}),
             stage=[str(one) for one in fields.get("stage") or ()],
         )
@@ -62,6 +68,8 @@ class ProgramRequest(NamedTuple):
             "metrics": self.metrics,
             "remote": self.remote,
             "stage": self.stage,
+            "checkpoint_pattern": self.checkpoint_pattern,
+            "copied_into": self.copied_into if self.copied_into != "." else None,
         }
         found = {name: value for name, value in optional.items() if value}
         return {"command": self.command, "project": self.project, **found}

@@ -341,6 +341,9 @@ def require_runner(package: PackageFolder) -> None:
     Raises:
         Refused: It is the package of a command, or was created from Python with settings without a Runner.
     """
+    if PackageKind.of(package.request) is PackageKind.IMPORT:
+        message = "the package has the records of a run of another system, and none of its code"
+        raise Refused(message, where=package.path, fix="continue it where it ran, or write a config")
     if PackageKind.of(package.request) is PackageKind.COMMAND:
         message = "the package is of a program, which has no Runner"
         raise Refused(message, where=package.path, fix="use the program itself, or write a config")

@@ -17,6 +17,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import socket
 import stat
 import time
 from collections.abc import Iterator, Mapping
@@ -138,7 +139,11 @@ class SessionFolder:
             )
         fix = "watch it with `roost logs -f`, or end it with `roost stop`"
         if found[-1].is_python:
-            holder, fix = f"a Python program, {holder}", "let it leave its `with` block, or end it"
+            is_own = (record.host, record.pid) == (socket.gethostname(), os.getpid())
+            holder = f"this program, session {found[-1].number}" if is_own else f"a Python program, {holder}"
+            fix = "let it leave its `with` block, or end it"
+            if is_own:
+                fix = "call `finish` of the run before, or leave its `with` block"
         return Refused(f"the package is in use by {holder}", where=self.path, fix=fix)
 
 

@@ -114,6 +114,27 @@ class Selection:
         """Returns the file of which a copied file is a copy."""
         return Path(self.outside.get(name, self.project / name))
 
+    def reserved_names(self) -> set[str]:
+        """Returns the names at the top that the package reserves."""
+        return _PACKAGE_NAMES & {name.partition("/")[0] for name in [*self.files, *self.links]}
+
+    def moved_into(self, folder: str) -> Selection:
+        """Returns the same selection for a copy in a folder of the package, where no name is reserved."""
+
+        def moved(name: str) -> str:
+            return f"{folder}/{name}"
+
+        return Selection(
+            self.project,
+            files=[moved(name) for name in self.files],
+            named=[moved(name) for name in self.named],
+            links={moved(name): to for name, to in self.links.items()},
+            left_out=[{**one, "path": moved(one["path"])} for one in self.left_out],
+            size=self.size,
+            large={moved(name): size for name, size in self.large.items()},
+            outside={moved(name): str(self.source(name)) for name in self.files},
+        )
+
     def size_note(self) -> str | None:
         """Returns a line about the size of the copy, if it is large or has a large file."""
         if not self.large and self.size < _LARGE_COPY_MB * 2**20:
@@ -132,6 +153,7 @@ def select(
     exclude: Iterable[Path] = (),
     outside: Mapping[str, Path] = MappingProxyType({}),
     only_named_must_fit: bool = False,
+    may_have_reserved_names: bool = False,
 ) -> Selection:
     """Selects the files to copy: those that the config names, and those that git knows (tracked, and
     untracked but not ignored). Without git: all files, except caches and other junk, and what .gitignore
@@ -148,6 +170,8 @@ def select(
             places in the package.
         only_named_must_fit: Whether all other files are optional: what cannot be copied is linked or left
             out, and does not make the selection fail.
+        may_have_reserved_names: Whether names that the package reserves are accepted, because the caller
+            copies into a folder of the package (`Selection.moved_into`).
 
     Raises:
         NotFound: A named file does not exist.
@@ -179,7 +203,7 @@ def select(
     selection.named = sorted(must.intersection(selection.files))
     if only_named_must_fit:
         _leave_out_excess(selection)
-    if taken := _PACKAGE_NAMES & {name.partition("/")[0] for name in [*selection.files, *selection.links]}:
+    if (taken := selection.reserved_names()) and not may_have_reserved_names:
         raise ConfigError(
             f"the project contains {', '.join(sorted(taken))}, a name that the package reserves",
             where=project,
@@ -475,7 +499,7 @@ def copy(selection: Selection, target: Path) -> dict[str, Any]:
         for name in names:
             path = selection.outside.get(name, f"{source}/{name}")
             try:
-                found[name] = _copy_file(path, f"{into}/{name}", source, name)
+                found[name] = _copy_file(path, f"{into}/{name}", source)
             except FileNotFoundError:
                 if name in named or os.path.lexists(path):
                     raise
@@ -509,13 +533,13 @@ def _sync_files(target: Path, names: list[str]) -> None:
         durable.fsync_folder(target / folder)
 
 
-def _copy_file(path: str, to: str, project: str, name: str) -> dict[str, Any]:
+def _copy_file(path: str, to: str, project: str) -> dict[str, Any]:
     try:
         source_fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError as error:
         if error.errno != errno.ELOOP:  # O_NOFOLLOW, on a link
             raise
-        text = _link_text(project, name)
+        text = _link_text(project, os.path.relpath(path, project))
         os.symlink(text, to)
         return {"link": text}
     digest, size = hashlib.sha256(), 0
@@ -571,17 +595,25 @@ def file_digest(file: Path) -> str:
         return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
-def renew_links(package: Path, manifest: dict[str, Any], project: Path) -> list[str]:
+def renew_links(
+    package: Path, manifest: dict[str, Any], project: Path, *, copied_into: str = "."
+) -> list[str]:
     """Points broken links at ``project``; returns those that are still broken.
 
     For a package or a project that was moved.
+
+    Args:
+        package: The package.
+        manifest: Its manifest.
+        project: The folder that was copied.
+        copied_into: The folder of the package with the copy.
     """
     broken = []
     for name in manifest["links"]:
-        link = package / name
-        if not link.exists() and (project / name).exists():
+        link, target = package / name, project / os.path.relpath(name, copied_into)
+        if not link.exists() and target.exists():
             link.unlink(missing_ok=True)
-            link.symlink_to(project / name)
+            link.symlink_to(target)
         if not link.exists():
             broken.append(name)
     return broken

@@ -112,13 +112,16 @@ def statistics_hooks(settings: Settings, package: PackageFolder) -> Iterator[Hoo
 def _profile(settings: Settings, package: PackageFolder, session: int) -> Iterator[Hook]:
     asked = settings.profile
     if asked is not None:
-        yield own.Profile(
-            package.path / "profile" / str(session),
+        folder = package.path / "profile" / str(session)
+        trace = own.Profile(
+            folder,
             start_step=asked.start_step,
             steps=asked.steps,
             memory=asked.memory,
             stacks=asked.stacks,
         )
+        yield trace
+        yield own.SpeedProfile(folder, trace, seconds=asked.seconds, project=package.path, session=session)
 
 
 def mirror_hooks(settings: RunSettings, package: PackageFolder) -> Iterator[Hook]:

@@ -99,7 +99,7 @@ class PackageWriter:
             CheckpointError: All checkpoints are damaged.
             OSError: The session cannot be recorded.
         """
-        self._require_own_process()
+        self.require_own_process()
         if self._checkpoints is None:
             self._begin_session(None)
         assert self._checkpoints is not None
@@ -114,7 +114,7 @@ class PackageWriter:
             Refused: Another process writes to this package, or this process was forked.
             OSError: The session cannot be recorded.
         """
-        self._require_own_process()
+        self.require_own_process()
         path = self._package.store().path(id)
         # An open session continues if the checkpoint is damaged, so it is verified before that session ends.
         found = checkpoint.verify(path) if self._record is not None else None
@@ -125,8 +125,14 @@ class PackageWriter:
         tracks = retention.track_ids(manifests, policy, tip=id)
         self._package.write_derived(tracks, list(self._package.derived.get("inexact", [])))
 
-    def _require_own_process(self) -> None:
-        if os.getpid() != self._pid:
+    @property
+    def is_of_this_process(self) -> bool:
+        """Whether this process opened the package; a forked one has a copy of this object."""
+        return os.getpid() == self._pid
+
+    def require_own_process(self) -> None:
+        """Raises Refused in a process that was forked from the one that opened the package."""
+        if not self.is_of_this_process:
             raise Refused(
                 f"the package was opened by process {self._pid}, and this one was forked from it",
                 where=self._package.path,
@@ -182,7 +188,7 @@ class PackageWriter:
             error: The error that ended the program's work: the session has failed; None: there was none.
             is_done: Without an error: whether the work is done; else it has stopped.
         """
-        if os.getpid() != self._pid:
+        if not self.is_of_this_process:
             return
         try:
             # A training is done when its own session says so, not when a program has changed its package.

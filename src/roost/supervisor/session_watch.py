@@ -64,6 +64,8 @@ class SessionWatch:
         self._wall_end = self._given_end
         self._deadline_files = DeadlineFiles(paths_of(spec.env))
         self._file_deadline: FileDeadline | None = None
+        self._is_over = False
+        """Whether its deadline has made it stop."""
         self._caps = [OutputCap(fd, limits.output_bytes) for fd in output_fds]
         self._peak = ProcessTreePeak(os.getpid(), limits.host_memory_mb, session_file=spec.session_file)
         self._started, self._start_use = now, start_use(now)
@@ -100,10 +102,10 @@ class SessionWatch:
             self._watch_system(now)
         if self._spec.lease_fds:
             self._touch_leases(now)
-        self._read_deadline_files(now)
+        if not self._is_over:
+            self._read_deadline_files(now)
         if now >= self._wall_end:
-            self._given_end = self._wall_end = math.inf
-            self._deadline_files = DeadlineFiles(())
+            self._is_over, self._wall_end = True, math.inf
             return SessionOutcome("stopped", STOPPED_EXIT_CODE, TIME_LIMIT, None)
         self.next_tick = min(self.next_tick, self._wall_end)
         if self._stall is not None:

@@ -21,6 +21,7 @@ checkpointing: saves concurrent with training, and their restore
 failures: failed steps: skip, rollback, black box
 distributed: several ranks
 weights: initial weights from files and packages
+profiling: where the time of a process goes: its stacks, its operators
 hooks: the built-in hooks
 reporting: progress record and media
 mirrors: copies of rows and media in TensorBoard, W&B, MLflow, CSV

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from roost.base.errors import ContractError
@@ -16,6 +18,19 @@ if TYPE_CHECKING:
 
 _STEP_REQUESTS = frozenset(["record", "report"])
 _SAVE_REQUESTS = frozenset(["save", "hold", "best"])
+
+
+class CallTimes:
+    """The seconds and the number of calls, by their keys."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self.numbers: Counter[str] = Counter()
+
+    def add(self, key: str, seconds: float) -> None:
+        """Counts a call."""
+        self.seconds[key] = self.seconds.get(key, 0.0) + seconds
+        self.numbers[key] += 1
 
 
 class Agenda:
@@ -35,6 +50,8 @@ class Agenda:
         """Whether the running hook is due by its interval, not only by a request."""
         self.pending = ""
         """The key of the call at which a stop interrupted a step's work; empty if the step was completed."""
+        self.times: CallTimes | None = None
+        """Where the calls are timed; None: they are not."""
         self.wake_step, self.wake_second = 0, 0.0
         """Without a request, nothing is due before this step and this time of the clock."""
         self._steps_per_epoch, self._total_steps = steps_per_epoch, total_steps
@@ -96,12 +113,15 @@ class Agenda:
             must_run = self.due_now or is_requested or (bool(owed) and call.key == owed)
             if not must_run and not (trainer.finished and call.intervals):
                 continue
+            started = perf_counter()
             try:
                 call(trainer)
             except Interrupted:
                 trainer.confirm_stop()  # all ranks agreed on it at the end of their evaluation
                 self.pending = call.key
                 return
+            if self.times is not None:
+                self.times.add(call.key, perf_counter() - started)
             self.requests.discard(call.hook.serves or "")
             call.schedule(step, self._steps_per_epoch, now)
         self.requests -= _STEP_REQUESTS  # also if no hook serves them

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +86,7 @@ def test_media(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         for _ in range(2):
             writer.add_graph(torch.nn.Linear(1, 1)).anything()
             writer.add_scalar("word", "text", 3)
+            writer.add_scalar("huge", 10**400, 3)
             writer.add_scalar("epoch", 1, 3)
             writer.add_image("broken", torch.rand(7), 3, dataformats="CHW")
     assert figure.number not in plt.get_fignums()
@@ -94,7 +97,29 @@ def test_media(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert (media / "hparams.txt").read_text() == "lr: 0.1\nname: x"
     assert rows_of(writer) == [(2, {"hparam/accuracy": 0.5}), (3, {"log/epoch": 1.0})]
     said = capsys.readouterr().err.splitlines()
-    assert len(said) == 4 and all(line.startswith("roost.compat.tensorboard: ") for line in said)
+    assert len(said) == 5 and all(line.startswith("roost.compat.tensorboard: ") for line in said)
+
+
+def test_threads_and_forked_processes(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    def add(tag: str) -> None:
+        for step in range(100):
+            writer.add_scalar(tag, step, step)
+
+    with SummaryWriter(tmp_path / "one") as writer:
+        with ThreadPoolExecutor(4) as threads:
+            for done in [threads.submit(add, tag) for tag in "abcd"]:
+                done.result()
+        if not (child := os.fork()):
+            try:
+                writer.add_scalar("a", 1, 1000)
+                writer.close()
+                os._exit(0)
+            finally:
+                os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    rows = rows_of(writer)
+    assert sum(len(set(row) & set("abcd")) for _, row in rows) == 400 and rows[-1][0] < 1000
+    assert capfd.readouterr().err.count("was forked from its own: nothing is recorded") == 1
 
 
 def test_a_killed_program_continues_the_package_of_its_folder(tmp_path: Path) -> None:

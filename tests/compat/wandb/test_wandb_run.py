@@ -8,6 +8,7 @@ import sys
 import traceback
 from argparse import Namespace
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -177,6 +178,8 @@ def test_values_of_every_kind(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     run = wandb.init(dir=tmp_path, name="kinds", tags=["my tag"], notes="why", group="g", entity="team")
     for _ in range(2):
         wandb.log({"loss": torch.tensor([0.5], requires_grad=True), "flag": True, "np": np.float32(2)})
+        wandb.log({"huge": 10**400}, commit=False)
+        wandb.log({"x": 1}, step="far")  # type: ignore[arg-type]
         wandb.log({"epoch": 3, "deep": {"er": 1}, "text": "a", "list": [1, 2], "video": wandb.Video("x")})
     picture = torch.rand(2, 3, 4, 5)
     table = wandb.Table(columns=["a"], data=[[1]])
@@ -220,8 +223,44 @@ def test_values_of_every_kind(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert package.tags == ["my-tag", "group:g"] and package.note == "why" and package.state == "succeeded"
     said = capsys.readouterr().err.splitlines()
     assert len(said) == len(set(said)) and all(line.startswith("roost.compat.wandb: ") for line in said)
-    for name in ("entity", "text", "list", "Video", "caption", "boxes", "Artifact", "step_metric", "broken"):
+    for name in (
+        "entity",
+        "text",
+        "list",
+        "Video",
+        "caption",
+        "boxes",
+        "Artifact",
+        "step_metric",
+        "broken",
+        "huge",
+        "far",
+    ):
         assert sum(name in line for line in said) == 1, name
+
+
+def test_threads_and_forked_processes(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    wandb.init(dir=tmp_path, id="one")
+    with ThreadPoolExecutor(4) as threads:
+        for done in [threads.submit(lambda: [wandb.log({"a": 1}) for _ in range(100)]) for _ in range(4)]:
+            done.result()
+    wandb.summary["best"] = 1
+    run = wandb.run
+    if not (child := os.fork()):  # a loader worker, or a program that ends without `finish`
+        try:
+            wandb.log({"a": 2})
+            run._end_with_program()
+            wandb.finish()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    wandb.log({"a": 3})
+    wandb.finish()
+    metrics = roost.open_package(tmp_path / "runs" / "one").metrics()
+    assert metrics["a"].values.tolist() == [1] * 400 + [3]
+    assert metrics["summary/best"].values.tolist() == [1]
+    assert capfd.readouterr().err.count("was forked from that of `init`: nothing is recorded") == 1
 
 
 def test_the_config_is_complete_with_what_follows_init(

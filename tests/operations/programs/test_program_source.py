@@ -13,6 +13,7 @@ import pytest
 
 from roost.base.errors import NotFound, Refused, RoostError, UsageError
 from roost.operations.programs.program_source import ProgramSource, open_source
+from roost.package import snapshot
 from tests.messages import Messages
 
 COMMAND = ("python3", "main.py")
@@ -151,15 +152,33 @@ def test_an_archive(tmp_path: Path) -> None:
     assert not fetched.exists()
 
 
-def test_fetched_code_with_a_name_of_the_package(tmp_path: Path, messages: Messages) -> None:
+def test_code_with_a_name_of_the_package_has_a_folder_of_its_own(tmp_path: Path) -> None:
     code = repository(tmp_path / "code")
     (code / "media").mkdir()
     (code / "media" / "logo.png").touch()
+    (code / "link.png").symlink_to("media/logo.png")
+    (code / "sub").mkdir()
+    (code / "sub" / "main.py").touch()
     git(code, "add", ".")
     git(code, "commit", "--quiet", "-m", "two")
-    with pytest.raises(Refused) as refused:
-        opened(tmp_path, source=f"git+file://{code}")
-    messages.check(refused.value)
+    with open_source(COMMAND, tmp_path, tmp_path / "runs", source=f"git+file://{code}") as source:
+        assert source.cwd == source.copied_into == "code" and source.selection is not None
+        expected = ["code/link.png", "code/main.py", "code/media/logo.png", "code/sub/main.py"]
+        assert files(source) == expected
+        manifest = snapshot.copy(source.selection, tmp_path / "fetched")
+        assert sorted(manifest["files"]) == expected
+    (code / ".gitignore").write_text("data/\n")
+    (code / "data").mkdir()
+    (code / "data" / "x").touch()
+    typed = opened(code / "sub")
+    assert typed.cwd == "code/sub" and typed.selection is not None
+    snapshot.copy(typed.selection, tmp_path / "package")
+    assert (tmp_path / "package" / "code" / "link.png").readlink() == Path("media/logo.png")
+    assert (tmp_path / "package" / "code" / "data" / "x").exists()
+    moved = code.rename(tmp_path / "moved")
+    links = {"links": typed.selection.links}
+    assert snapshot.renew_links(tmp_path / "package", links, moved, copied_into="code") == []
+    assert (tmp_path / "package" / "code" / "data" / "x").exists()
 
 
 def test_a_commit_of_a_repository(tmp_path: Path) -> None:

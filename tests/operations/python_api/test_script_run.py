@@ -10,8 +10,11 @@ import subprocess
 import sys
 import time
 import traceback
+from argparse import Namespace
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import numpy as np
@@ -259,6 +262,19 @@ def _no_number(root: Path) -> None:
         run.log({"loss": "low"})
 
 
+def _no_mapping(root: Path) -> None:
+    with roost.init(root=root) as run:
+        run.log([1])  # type: ignore[arg-type]
+
+
+def _arguments_of_argparse(root: Path) -> None:
+    roost.init(Namespace(lr=1), root=root)  # type: ignore[arg-type]
+
+
+def _seed_is_a_text(root: Path) -> None:
+    roost.init({"seed": "0"}, root=root)
+
+
 def _foreign_folder(root: Path) -> None:
     (root / "mine").mkdir()
     roost.init(name="mine", root=root)
@@ -292,6 +308,9 @@ def _name_with_slash(root: Path) -> None:
         (_step_is_a_text, Refused),
         (_ended, Refused),
         (_no_number, Refused),
+        (_no_mapping, UsageError),
+        (_arguments_of_argparse, UsageError),
+        (_seed_is_a_text, UsageError),
         (_foreign_folder, Refused),
         (_other_state, CheckpointError),
         (_not_json, ConfigError),
@@ -307,6 +326,43 @@ def test_what_is_refused(
         misuse(tmp_path)
     messages.check(refused.value)
     assert is_equal(before, roost.open_package(tmp_path / "one").load())
+
+
+def test_threads_log_at_once(tmp_path: Path) -> None:
+    def log() -> None:
+        for value in range(200):
+            run.log({"loss": value})
+
+    with roost.init(name="one", root=tmp_path) as run, ThreadPoolExecutor(4) as threads:
+        for done in [threads.submit(log) for _ in range(4)]:
+            done.result()
+    assert [row["step"] for row in run.package.rows()] == list(range(1, 801))
+
+
+def test_a_forked_process_neither_writes_nor_ends_the_run_nor_waits_for_a_thread(tmp_path: Path) -> None:
+    holds, may_end = Event(), Event()
+
+    def hold() -> None:
+        with run._lock:
+            holds.set()
+            may_end.wait()
+
+    def child() -> None:
+        with pytest.raises(Refused, match="was forked"):
+            run.log({"loss": 2})
+        run._end_with_program()
+
+    with roost.init(name="one", root=tmp_path) as run:
+        run.log({"loss": 1})
+        logger = Thread(target=hold)
+        logger.start()
+        holds.wait()
+        pid = forked(child)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        may_end.set()
+        logger.join()
+        run.log({"loss": 3})
+    assert run.package.metrics()["loss"].values.tolist() == [1, 3]
 
 
 def test_a_state_that_does_not_fit_is_named_by_its_object(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from tests.package.remote import statuses
 
 def test_it_follows_from_the_measured_rate_and_the_size(tmp_path: Path) -> None:
     (tmp_path / "sessions").mkdir()
-    time = UploadTime(tmp_path, 300.0)
-    newest = Manifest(id=0, step=10, epoch=0, batch=0, files={"a": {"bytes": 100_000_000}})
+    time, files = UploadTime(tmp_path, 300.0), {"x": {"bytes": 100_000_000}}
+    newest = Manifest(id=0, step=10, epoch=0, batch=0, line=[(0, 0)], files=files)
     assert time.seconds(newest) is None
     statuses.write(tmp_path)
     assert time.seconds(newest) is None, "nothing was measured"

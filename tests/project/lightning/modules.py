@@ -106,7 +106,7 @@ class Runner(LightningModule):
 
     def on_train_epoch_end(self):
         self.log("train_epoch_end", float(self.trainer.num_training_batches))
-        self.calls.append("epoch end")
+        self.calls.append(f"epoch end {self.current_epoch}")
 
     def validation_step(self, batch, batch_idx, dataloader_idx=0):
         x, y = batch
@@ -117,17 +117,18 @@ class Runner(LightningModule):
         self.log("val_acc", self.valid_accuracy)
 
     def on_validation_epoch_start(self):
-        self.calls.append("validation")
+        self.calls.append(f"validation {self.current_epoch}")
 
     def on_validation_epoch_end(self):
         self.log("val_samples", float(len(torch.cat(self.kept))))
         self.kept.clear()
 
-    def test_step(self, batch, batch_idx):
+    def test_step(self, batch, _):  # Lightning passes the index by its place
         x, y = batch
         self.log("test_hits", ((self(x) > 0) == y.bool()).float().mean())
 
-    def predict_step(self, batch, batch_idx):
+    def predict_step(self, batch, idx):
+        assert isinstance(idx, int)
         return self(batch[0])
 
     def configure_optimizers(self):

@@ -403,3 +403,16 @@ def test_who_evaluates_the_loss_by_itself_does_not_train_on_several_ranks(messag
     with pytest.raises(ContractError, match="LBFGS") as refused:
         Stepper(torch.optim.LBFGS(module.parameters()), ranks=Ranks(0, 2))
     messages.check(refused.value)
+
+
+def test_a_variant_shares_the_optimizers() -> None:
+    module = line()
+    stepper = Stepper(torch.optim.SGD(module.parameters(), lr=0.1), accumulation=4)
+    other = stepper.variant(mode="no_optim", accumulation=2)
+    assert other.optimizers is stepper.optimizers and other.batches_per_step == 2
+    assert (stepper.mode, stepper.batches_per_step) == ("eager", 4)
+    before = module.weight.clone()
+    other.run(lambda batch: {"loss": module(batch).mean()}, [torch.ones(1, 3)])
+    assert torch.equal(module.weight, before), "this mode takes no step"
+    stepper.variant().run(lambda batch: {"loss": module(batch).mean()}, [torch.ones(1, 3)])
+    assert not torch.equal(module.weight, before)

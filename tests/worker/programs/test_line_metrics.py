@@ -95,8 +95,20 @@ def test_what_the_trainer_of_hugging_face_prints_after_its_bar() -> None:
 def test_an_expression_of_the_user() -> None:
     parser = LineParser({"speed": r"(\d+) img/s", "gap": r"gap=(?P<other>\w+)", "rest": "left"})
     assert parser.parse("now 12 img/s, loss 0.5").metrics == {"speed": 12.0, "loss": 0.5}
-    assert parser.parse("gap=none").metrics == {} and parser.unmatched == {"gap", "rest"}
-    assert parser.parse("gap=7").metrics == {"gap": 7.0} and parser.unmatched == {"rest"}
+    assert parser.parse("gap=none").metrics == {}
+    assert parser.problems() == [
+        "--metric gap matched no number: what its group matched is 'none'",
+        "--metric rest matched no line of the output",
+    ]
+    assert parser.parse("gap=7").metrics == {"gap": 7.0}
+    assert parser.parse("what is left").metrics == {}
+    assert parser.problems() == ["--metric rest matched no number: what its group matched is 'left'"]
+
+
+def test_lines_without_a_number_are_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are most of a large output, whose rest is read within seconds at the end."""
+    monkeypatch.setattr(line_metrics, "_parse", None)
+    assert parse("loss and accuracy are printed below | " * 10).metrics == {}
 
 
 def test_a_line_without_an_end_costs_no_more_than_a_long_one() -> None:

@@ -77,3 +77,44 @@ def test_in_place_only_the_folder_of_the_package_counts(tmp_path: Path) -> None:
     own.parent.mkdir()
     own.write_bytes(b"x")
     assert own_checkpoint.newest(tmp_path, in_place) == own
+
+
+def test_a_folder_of_accelerate_and_not_the_parts_of_one_that_a_kill_has_cut(tmp_path: Path) -> None:
+    for name, age in (("epoch_1", 30), ("epoch_2", 20)):
+        folder = tmp_path / "out" / name
+        folder.mkdir(parents=True)
+        save_file({"w": torch.zeros(10)}, folder / "model.safetensors")
+        torch.save({"rng": 1}, folder / "random_states_0.pkl")
+        aged(folder / "random_states_0.pkl", age)
+        aged(folder / "model.safetensors", age - 5)
+    cut = tmp_path / "out" / "epoch_3"
+    cut.mkdir()
+    save_file({"w": torch.zeros(10)}, cut / "model.safetensors")  # accelerate writes the random states last
+    assert own_checkpoint.newest(tmp_path, COPY) == tmp_path / "out" / "epoch_2"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("last*.pt", "out/last-2.pt"),
+        ("out/epoch_*", "out/epoch_2"),
+        ("state.npz", "out/state.npz"),
+        ("linked.pt", "linked.pt"),
+        ("none.pt", None),
+    ],
+)
+def test_a_pattern_says_what_a_checkpoint_is(tmp_path: Path, pattern: str, expected: str | None) -> None:
+    out, package = tmp_path / "p" / "out", tmp_path / "p"
+    for name, age in (("epoch_1", 40), ("epoch_2", 30)):
+        (out / name).mkdir(parents=True)
+        (out / name / "weights").write_bytes(b"x")
+        aged(out / name / "weights", age)
+    for name, age in (("last-1.pt", 20), ("last-2.pt", 15), ("state.npz", 10), ("best.pt", 5)):
+        (out / name).write_bytes(b"x")
+        aged(out / name, age)
+    (tmp_path / "data.pt").write_bytes(b"x")
+    (out / "last-3.pt").symlink_to(tmp_path / "data.pt")  # leads out of the package: no result of the run
+    (package / "linked.pt").symlink_to("out/best.pt")
+    program = COPY._replace(checkpoint_pattern=pattern)
+    found = own_checkpoint.newest(package, program)
+    assert found == (package / expected if expected else None)

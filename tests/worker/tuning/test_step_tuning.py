@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from roost.project import native_project
 from roost.train.data.batches import Batches
 from roost.train.step.stepper import Stepper
 from roost.worker.tuning import step_tuning
+from roost.worker.tuning.budget import Budget
 from roost.worker.tuning.candidate_rounds import MeasuredBlock
 from roost.worker.tuning.measured_run import MeasuredRun
 from roost.worker.tuning.step_tuning import LargerBatch, TimeIsUp, consequences, larger_batch, time_limit
@@ -43,7 +45,7 @@ def test_a_larger_batch_that_the_host_has_no_memory_for_is_not_tried(
     peak = iter(range(1000, 10000, 100))
     monkeypatch.setattr(step_tuning.timing, "peak_mb", lambda: next(peak))
     package = toy(tmp_path, data={"batch_size": 4, "num_workers": 0}, samples=400, step_seconds=0.01)
-    found = finding(tuned(package, monkeypatch, "batch_size", seconds=2), "batch_size")
+    found = finding(tuned(package, monkeypatch, "batch_size"), "batch_size")
     assert found.chosen == 4 and [one.value for one in found.candidates] == [4, 8]
     assert "host's memory" in found.candidates[1].note
 
@@ -73,7 +75,10 @@ def test_real_compilations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_short_time_tries_no_compilation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = toy(tmp_path, data={"batch_size": 4, "num_workers": 0})
-    found = finding(tuned(package, monkeypatch, "step_mode", "lr", seconds=2), "step_mode")
+    monkeypatch.chdir(package.path)
+    values, settings = native_project.resolve_settings(package, "/nowhere")
+    run = MeasuredRun(package, settings, values, project="/nowhere", device="cpu")
+    found = step_tuning.tune_step_mode(run, Budget(1.0), print)
     assert found.candidates == [] and found.is_late
 
 

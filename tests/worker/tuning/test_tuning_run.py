@@ -106,7 +106,7 @@ def test_too_short_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messa
     package = toy(tmp_path, step_seconds=0.5, data={"batch_size": 4, "num_workers": 0})
     with pytest.raises(Refused) as refused:
         tuned(package, monkeypatch, "batch_size", "lr", seconds=0.5)
-    assert refused.value.setting == "--seconds" and "--seconds 60" in str(refused.value.fix)
+    assert refused.value.setting == "--seconds" and str(refused.value.fix).startswith("give --seconds ")
 
 
 @pytest.mark.parametrize(

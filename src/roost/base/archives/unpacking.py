@@ -9,8 +9,10 @@ file has its index at the end and must be a file.
 from __future__ import annotations
 
 import bz2
+import contextlib
 import errno
 import gzip
+import importlib
 import io
 import lzma
 import os
@@ -308,15 +310,11 @@ def _decompressed(stream: Any, kind: ArchiveFormat) -> Any:
 
 def _zstd() -> Any:
     """Returns the module of zstd: Python's own, or the same for versions before 3.14."""
-    try:
-        from compression import zstd  # type: ignore[import-not-found,unused-ignore]
-    except ImportError:
-        try:
-            from backports import zstd  # type: ignore[no-redef,unused-ignore]
-        except ImportError:
-            what = "an archive compressed by zstd needs Python 3.14, or a library that is not installed"
-            raise RoostError(what, fix="pip install backports.zstd, or pip install 'roost[stage]'") from None
-    return zstd
+    for name in ("compression.zstd", "backports.zstd"):
+        with contextlib.suppress(ImportError):
+            return importlib.import_module(name)
+    what = "an archive compressed by zstd needs Python 3.14, or a library that is not installed"
+    raise RoostError(what, fix="pip install backports.zstd, or pip install 'roost[stage]'")
 
 
 def _add_entry(

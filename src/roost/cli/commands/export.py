@@ -27,7 +27,9 @@ _MAX_TIED = 3
     metavar="FILE|FORMAT",
     help="The file: .pt, .pth or .safetensors; a format alone, such as pt: a file in the package's exports/.",
 )
-@click.option("--records", metavar="KIND", help="Write the records as csv, parquet or tensorboard.")
+@click.option(
+    "--records", metavar="KIND", help="Write the records: csv, parquet, tensorboard, wandb or mlflow."
+)
 @click.option(
     "-o",
     "--output",
@@ -122,7 +124,9 @@ def _file_in(folder: Path, package: Path, kind: str) -> Path:
         raise UsageError(
             "is a file, and each package needs one", setting="-o", received=str(folder), fix="name a folder"
         )
-    return folder / (package.name if kind == "tensorboard" else f"{package.name}.{kind}")
+    from roost.operations.curves.export_records import FOLDER_KINDS
+
+    return folder / (package.name if kind in FOLDER_KINDS else f"{package.name}.{kind}")
 
 
 def _export_records(

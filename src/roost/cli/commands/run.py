@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 _NOT_OF_PROGRAMS = {
     "config": "-c", "project": "--project", "tuning": "-f", "step": "--iter", "no_save": "-ns",
-    "use_description": "-sd", "initialize": "--initialize", "pdb": "--pdb", "explain": "--explain",
-    "print_config": "--print-config", "as_json": "--json",
+    "use_description": "-sd", "initialize": "--initialize", "pdb": "--pdb", "profile": "--profile",
+    "explain": "--explain", "print_config": "--print-config", "as_json": "--json",
 }  # fmt: skip
 
 
@@ -44,6 +44,11 @@ _NOT_OF_PROGRAMS = {
     type=int,
     metavar="STEP",
     help="With --name of an existing package: resume from the checkpoint of this step.",
+)
+@click.option(
+    "--profile",
+    is_flag=True,
+    help="Measure some steps, and print what holds the run back: profile.seconds=20.",
 )
 @click.option("-ns", "no_save", is_flag=True, help="Name the package NOSAVE: a trial that can be deleted.")
 @click.option("-sd", "use_description", is_flag=True, help="Name the package by its description.")
@@ -82,6 +87,7 @@ def command(arguments: tuple[str, ...], **options: Any) -> int:
     roost run config.yaml --time-limit 11h30m --restart 3
     roost run config.yaml --remote s3://bucket/runs   # roost pull restores it on another machine
     roost run config.yaml --evaluate --variants variants.yaml   # tests the best weights at the end
+    roost run config.yaml --profile            # what holds it back; roost profile shows it again
     roost run config.yaml --explain optimizers.main.lr
     roost run root_config.json epochs=5 roost.precision=bf16    # a project of DLNest
     roost run -- python train.py --epochs 2    # any program, with its code, output and metrics
@@ -100,6 +106,8 @@ def command(arguments: tuple[str, ...], **options: Any) -> int:
         return _run_program(program, options)
     config, overrides = config_and_overrides(options.pop("config"), arguments)
     overrides += take_time_limit(options) + remote_override(remote)
+    if options.pop("profile"):
+        overrides += ("roost.profile.seconds=20",)  # so DLNest's contract refuses it
     if options["step"] is not None and options["name"] is None:
         raise UsageError(
             "--iter resumes an existing package", fix="add --name NAME, or use `roost continue PACKAGE`"

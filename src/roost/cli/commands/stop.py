@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING
 
 import click
 
+from roost.cli import surface
 from roost.display import terminal
 
 if TYPE_CHECKING:
     from roost.operations.lifecycle.stop import StopResult
 
 _REPORT_SECONDS = 5.0
+_HINT_SECONDS = 10.0
+"""After so long it is said how to end at once."""
 
 
 @click.command("stop")
@@ -41,6 +44,7 @@ def stop_and_report(named: tuple[str, ...], *, now: bool) -> int:
     from roost.operations.queue.task_control import stop_all
 
     reported: dict[object, float] = {}
+    hinted: set[object] = set()
     for progress in stop_all(named, now=now):
         event = progress.event
         shown = terminal.quote_path(progress.package)
@@ -58,8 +62,17 @@ def stop_and_report(named: tuple[str, ...], *, now: bool) -> int:
             # A session that loads is at no step yet.
             place = event.phase if event.phase == "starting" else f"step {event.step}, {event.phase}"
             step = f"; {place}" if trains else ""
-            terminal.print_status(f"{name}session {event.session}: {request}{step}")
+            late = not now and event.seconds >= _HINT_SECONDS and one not in hinted
+            target = shown if progress.task is None else progress.task.id
+            hint = f"; to end it at once, without saving: {_program()} stop {target} --now" if late else ""
+            hinted.update([one] if late else [])
+            terminal.print_status(f"{name}session {event.session}: {request}{step}{hint}")
     return 0
+
+
+def _program() -> str:
+    """Returns how a person types this program here."""
+    return surface.current().program
 
 
 def _report_result(
@@ -83,5 +96,5 @@ def _report_result(
         terminal.print_status(f"{name}{state}{step}, before it could be stopped")
     else:
         terminal.print_status(
-            f"{name}{state}{step}" + (f"; to continue: roost continue {shown}" if resumable else "")
+            f"{name}{state}{step}" + (f"; to continue: {_program()} continue {shown}" if resumable else "")
         )

@@ -23,6 +23,7 @@ _OPTIONS = {
     "in_place": "--in-place",
     "metrics": "--metric",
     "resume_with": "--resume-with",
+    "checkpoint_pattern": "--checkpoint",
     "stage": "--stage",
 }
 
@@ -53,6 +54,12 @@ def program_options(command: F) -> F:
                 "--resume-with",
                 metavar="ARGUMENTS",
                 help="With --: added from the second session on, such as '--resume {checkpoint}'.",
+            ),
+            click.option(
+                "--checkpoint",
+                "checkpoint_pattern",
+                metavar="GLOB",
+                help="With --: its checkpoints, such as 'last*.pt'; the newest one is {checkpoint}.",
             ),
             click.option(
                 "--stage",

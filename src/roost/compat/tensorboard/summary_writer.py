@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -50,6 +51,8 @@ class SummaryWriter:
         run: ScriptRun | None = None,
     ) -> None:
         self._owns_run, self.run = run is None, run or _opened(log_dir, comment)
+        self._lock = threading.RLock()
+        """Held while the open row changes: programs log from threads, too."""
         self._row: dict[str, float] = {}
         self._step = self.run.step
         """The step of the open row, the largest so far."""
@@ -82,21 +85,24 @@ class SummaryWriter:
         step = self._step_of(tag, global_step)
         try:
             value = float(array_of(scalar_value).reshape(()))
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             UNSUPPORTED.say(tag, f"is a {type(scalar_value).__name__}: it is not recorded")
             return
         if tag in ROW_FIELDS:
             UNSUPPORTED.say(tag, f"is recorded as log/{tag}: a row has its own {tag}")
             tag = f"log/{tag}"
-        if step > self._step:
-            self.flush()
-            self._step = step
-        elif step < self._step:
-            if tag in self._row:
+        if self._is_forked():
+            return
+        with self._lock:
+            if step > self._step:
+                self.flush()
+                self._step = step
+            elif tag in self._row and (step < self._step or f"{tag}/step" in self._row):
                 self.flush()
                 self._step += 1
-            self._row[f"{tag}/step"] = step
-        self._row[tag] = value
+            if step < self._step:
+                self._row[f"{tag}/step"] = step
+            self._row[tag] = value
 
     def add_scalars(
         self,
@@ -202,6 +208,8 @@ class SummaryWriter:
         from roost.train.reporting.media_files import Media  # torch
 
         step = self._step_of(tag, global_step)
+        if self._is_forked():
+            return
         try:
             shown = data() if kind is None else Media(kind, data(), **settings)
             self.run.log_media({file_name(tag): shown}, step=step)
@@ -213,16 +221,25 @@ class SummaryWriter:
         self._counts[tag] = count + 1
         return count if given is None else max(0, int(given))
 
+    def _is_forked(self) -> bool:
+        """Whether this process was forked from that of the writer, which alone writes; says so once."""
+        if self.run.is_forked:
+            UNSUPPORTED.say("SummaryWriter", "in a process that was forked from its own: nothing is recorded")
+        return self.run.is_forked
+
     # ---- the end ------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
         """Ends the open row."""
-        row, self._row = self._row, {}
-        if row:
-            try:
-                self.run.log(row, step=max(self._step, self.run.step))
-            except OSError as error:  # the row is kept, and written with the next one
-                UNSUPPORTED.say("a row", f"is not written yet: {error}")
+        if self.run.is_forked:
+            return
+        with self._lock:
+            row, self._row = self._row, {}
+            if row:
+                try:
+                    self.run.log(row, step=max(self._step, self.run.step))
+                except OSError as error:  # the row is kept, and written with the next one
+                    UNSUPPORTED.say("a row", f"is not written yet: {error}")
 
     def close(self) -> None:
         """Ends the open row, and the run if this writer began it."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import atexit
 import glob
+import os
 import re
 import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -31,6 +33,7 @@ _WANDB = "wandb"
 _NESTED = "config"
 """Where settings are put whose names are settings of roost."""
 _READ_BYTES = 1 << 20
+_MAX_STEP = 2**63 - 1
 
 
 class Resume(StrEnum):
@@ -110,6 +113,9 @@ class WandbRun:
         self.tags, self.entity, self.url, self.sweep_id = tuple(tags), "", None, None
         self.has_finished, self.disabled = False, not is_recorded
         self._name, self._root = id or name, root
+        self._pid = os.getpid()
+        self._lock = threading.RLock()
+        """Held while the open row changes: scripts log from threads, too."""
         self._row: dict[str, float] = {}
         self._newest = 0
         """The step of the newest `log`."""
@@ -265,8 +271,15 @@ class WandbRun:
         if not isinstance(data, Mapping):
             UNSUPPORTED.say("log", f"of a {type(data).__name__}: give a dict of values by name")
             return
+        if self._is_forked():
+            UNSUPPORTED.say("log", "in a process that was forked from that of `init`: nothing is recorded")
+            return
+        with self._lock:
+            self._log(data, step, commit)
+
+    def _log(self, data: Mapping[str, Any], step: int | None, commit: bool | None) -> None:
         script = self.script
-        if step is not None and not self._go_to(int(step)):
+        if step is not None and not self._go_to(step):
             return
         self._may_go_back, self._newest = False, self.step
         media: dict[str, Any] = {}
@@ -279,8 +292,17 @@ class WandbRun:
             self._end_row()
             self.step += 1
 
-    def _go_to(self, step: int) -> bool:
-        """Makes ``step`` the current one; returns False if it is an earlier one."""
+    def _is_forked(self) -> bool:
+        """Whether this process was forked from that of `init`, which alone writes."""
+        return os.getpid() != self._pid
+
+    def _go_to(self, given: Any) -> bool:
+        """Makes a step the current one; returns False if it is an earlier one, or none."""
+        try:
+            step = min(int(given), _MAX_STEP)
+        except (TypeError, ValueError, OverflowError):
+            UNSUPPORTED.say(f"log(step={given!r})", "is no step: its values are dropped")
+            return False
         if step < (0 if self._may_go_back else self.step):
             what = f"is below the current step {self.step}: its values are dropped, as in W&B"
             UNSUPPORTED.say(f"log(step={step})", what)
@@ -379,7 +401,7 @@ class WandbRun:
 
     def finish(self, exit_code: int | None = None, quiet: bool | None = None) -> None:
         """Ends the run: it has succeeded; with an exit code other than 0 it has failed."""
-        if self.has_finished:
+        if self.has_finished or self._is_forked():
             return
         if not self.disabled:
             script = self.script
@@ -403,7 +425,7 @@ class WandbRun:
             self._copy_files(pattern)
 
     def _end_with_program(self) -> None:
-        if not self.has_finished:
+        if not (self.has_finished or self._is_forked()):
             self._end_records()
 
     def __enter__(self) -> Self:
@@ -412,7 +434,7 @@ class WandbRun:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
         if kind is None or self.disabled:
             self.finish()
-        elif not self.has_finished:
+        elif not (self.has_finished or self._is_forked()):
             self._end_records()
             self.script.__exit__(kind, error, trace)
             self.has_finished = True
@@ -492,7 +514,10 @@ class WandbSummary:
 def _number(value: Any) -> float | None:
     """Returns a number, or a tensor or array with one element, as a float; None for anything else."""
     if isinstance(value, bool | int | float):
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:  # a whole number beyond all floats
+            return None
     if hasattr(value, "dtype") and hasattr(value, "shape"):
         array = array_of(value)
         return float(array.reshape(())) if array.size == 1 and array.dtype.kind in "biuf" else None

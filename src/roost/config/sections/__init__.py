@@ -6,6 +6,7 @@ staging: ``data.stage``
 optimizers: ``optimizers``
 checkpoint: ``checkpoint``
 limits: ``limits``
+requirements: ``require``
 init_from: ``init_from``
 monitoring: ``early_stopping``, ``averages``, ``statistics`` and ``profile``
 mirrors: ``mirrors``

@@ -54,9 +54,14 @@ class StatisticsSettings(Struct, frozen=True, kw_only=True):
 
 
 class ProfileSettings(Struct, frozen=True, kw_only=True):
-    """``profile``: consecutive steps recorded by torch's profiler."""
+    """``profile``: consecutive steps recorded by torch's profiler, and what holds the run back in those
+    after them."""
 
     start_step: Annotated[Natural, help_text("steps of the session before the first recorded one")] = 10
     steps: Annotated[Positive, help_text("number of recorded steps")] = 5
+    seconds: Annotated[
+        Annotated[float, Meta(gt=0, le=3600)],
+        help_text("time after them that is measured for `roost profile`"),
+    ] = 20.0
     memory: Annotated[bool, help_text("whether memory is recorded, too")] = False
     stacks: Annotated[bool, help_text("whether lines of code are recorded, too")] = False

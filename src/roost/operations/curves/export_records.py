@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any
 
 from roost.base import durable
 from roost.base.errors import NotFound, Refused, UsageError
+from roost.config.sections.mirrors import MlflowSettings, WandbSettings
 from roost.operations.reading import package_schema
 from roost.package import records
 from roost.package.package import PackageFolder
@@ -17,7 +19,10 @@ from roost.package.records import Columns
 from roost.package.results import exports
 from roost.train.mirrors.mirror_kinds import require_library
 from roost.train.mirrors.record_feed import RecordFeed
-from roost.train.mirrors.sink import Sink
+from roost.train.mirrors.sink import RunIdentity, Sink
+
+FOLDER_KINDS = ("tensorboard", "wandb", "mlflow")
+"""The kinds that are folders; the others are files."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +49,10 @@ def export_records(
     Args:
         package: The package.
         kind: csv: a line for each row; parquet: columns of 64-bit numbers, null if a row has no value;
-            tensorboard: a folder of event files, with the media.
-        output: The file, or the folder; None: ``records.csv``, ``records.parquet`` or ``tensorboard`` in the
-            package's ``exports``.
+            tensorboard: a folder of event files, with the media; wandb: a folder for `wandb sync`; mlflow: a
+            folder with MLflow's database and files.
+        output: The file, or the folder; None: ``records.csv``, ``records.parquet``, or a folder of the name
+            of the kind, in the package's ``exports``.
         overwrite: Replace an existing file, atomically; never a folder.
 
     Raises:
@@ -64,9 +70,9 @@ def export_records(
     opened = package_schema.open_checked(package)
     if output is None:
         package_schema.require_changeable(opened.path)
-        name = kind if kind == "tensorboard" else f"records.{kind}"
+        name = kind if kind in FOLDER_KINDS else f"records.{kind}"
         output = exports.export_path(opened, name, fix=f"name it: -o {name}")
-    _check_output(output, is_folder=kind == "tensorboard", overwrite=overwrite)
+    _check_output(output, is_folder=kind in FOLDER_KINDS, overwrite=overwrite)
     durable.discard_abandoned(output.absolute())
     columns = opened.records()
     if not columns.rows:
@@ -114,6 +120,29 @@ def _write_tensorboard(package: PackageFolder, columns: Columns, names: list[str
     return _feed(package, TensorBoardSink(output))
 
 
+def _write_wandb(package: PackageFolder, columns: Columns, names: list[str], output: Path) -> int:
+    require_library("wandb", "--records")
+    from roost.train.mirrors.wandb_sink import WandbSink
+
+    with contextlib.redirect_stdout(io.StringIO()):  # a mirror's line for the output of its run
+        return _feed(package, WandbSink(WandbSettings(mode="offline"), _identity(package), output))
+
+
+def _write_mlflow(package: PackageFolder, columns: Columns, names: list[str], output: Path) -> int:
+    require_library("mlflow", "--records")
+    from roost.train.mirrors.mlflow_sink import MlflowSink
+
+    # A server that the environment names is for mirrors: an export is a folder.
+    sink = MlflowSink(MlflowSettings(), _identity(package), output, environment={})
+    with contextlib.redirect_stdout(io.StringIO()):
+        return _feed(package, sink)
+
+
+def _identity(package: PackageFolder) -> RunIdentity:
+    project = Path(str(package.request.get("project") or package.path.parent)).name
+    return RunIdentity(name=package.path.name, project=project or "roost", settings=package.settings)
+
+
 def _feed(package: PackageFolder, sink: Sink) -> int:
     feed = RecordFeed(package.path, sink)
     rows = feed.open()
@@ -148,4 +177,6 @@ _WRITERS: dict[str, Callable[[PackageFolder, Columns, list[str], Path], int]] = 
     "csv": _write_csv,
     "parquet": _write_parquet,
     "tensorboard": _write_tensorboard,
+    "wandb": _write_wandb,
+    "mlflow": _write_mlflow,
 }

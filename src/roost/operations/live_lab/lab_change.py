@@ -85,10 +85,10 @@ class TaskProgress(msgspec.Struct, frozen=True, kw_only=True, tag="progress"):
     samples_per_second: float
     phase: str
     """One of `roost.package.live_progress.PHASES`."""
-    durability: str | None = None
-    """How far the remote copy is: ``durable up to step 400``; None: there is none."""
     last_step: int | None = None
     """The step at which the session will end, about, if the run does not finish in it."""
+    durability: str | None = None
+    """How far the remote copy is: ``durable up to step 400``; None: there is none."""
 
 
 class TaskMetrics(msgspec.Struct, frozen=True, kw_only=True, tag="metrics"):

@@ -132,8 +132,8 @@ class LabTask:
             step=progress.step,
             total_steps=progress.total_steps,
             left=progress.left,
-            durability=progress.durability,
             last_step=progress.last_step,
+            durability=progress.durability,
         )
 
     def add_points(self, change: TaskMetrics) -> None:

@@ -183,8 +183,8 @@ def _progress_change(id: str, found: ProgressDetails) -> TaskProgress:
         left=found.left,
         samples_per_second=record.samples_per_second if math.isfinite(record.samples_per_second) else 0.0,
         phase=record.phase,
-        durability=found.durability,
         last_step=found.last_step,
+        durability=found.durability,
     )
 
 

@@ -116,19 +116,13 @@ def _progress(row: TaskRow) -> str:
         return ""
     total = row.total_steps
     done = f"{row.step}/{total} ({row.step / total:.0%})" if total else f"step {row.step}"
-    parts = [done]
-    if row.left is not None:
-        left = format_duration(row.left)
-        ends_before = row.last_step is not None
-        parts.append(f"ends about step {row.last_step} in {left}" if ends_before else f"{left} left")
-    if row.durability is not None:
-        parts.append(_short_durability(row.durability))
+    if row.last_step is not None and row.left is not None:
+        parts = [done, f"ends about step {row.last_step} in {format_duration(row.left)}"]
+    else:
+        parts = [done, *([f"{format_duration(row.left)} left"] if row.left is not None else [])]
+    if row.durability is not None:  # without the error, or what is to go
+        parts.append(row.durability.partition(":")[0].partition(",")[0])
     return ", ".join(parts)
-
-
-def _short_durability(text: str) -> str:
-    """Returns how far a copy is without the error, or what is still to be sent."""
-    return text.partition(":")[0].partition(",")[0]
 
 
 def _memory(row: TaskRow) -> str:

@@ -60,7 +60,9 @@ def continue_program(package: PackageFolder, request: ContinueRequest) -> Starte
         project = request.project if request.project is not None else Path(program.project)
         notes = [
             f"{name} was not copied, and its link is broken; if the program needs it, add --project DIR"
-            for name in snapshot.renew_links(package.path, package.manifest, project)
+            for name in snapshot.renew_links(
+                package.path, package.manifest, project, copied_into=program.copied_into
+            )
         ]
         if request.description:
             package.describe(request.description)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -50,6 +50,8 @@ class TypedProgram:
     """Texts NAME=REGEX: metrics in its output."""
     resume_with: str | None = None
     """Arguments that are added from the second session on."""
+    checkpoint_pattern: str | None = None
+    """A pattern: the names of its checkpoints, or the ends of their paths."""
     remote: str | None = None
     """The URL of the store of its remote copy; None: it has none."""
     stage: Sequence[str] = ()
@@ -102,6 +104,7 @@ def prepare_program(options: TypedProgram) -> Iterator[ProgramDraft]:
     """
     metrics = _expressions(options.metrics)
     resume_with = _arguments(options.resume_with)
+    pattern = _checked_pattern(options.checkpoint_pattern)
     stage = _archives(options.stage, options.folder)
     root = options.root if options.root is not None else options.folder / RUNS_FOLDER
     with open_source(
@@ -113,6 +116,8 @@ def prepare_program(options: TypedProgram) -> Iterator[ProgramDraft]:
             cwd=source.cwd,
             resume_with=resume_with,
             metrics=metrics,
+            checkpoint_pattern=pattern,
+            copied_into=source.copied_into,
             remote={} if options.remote is None else msgspec.to_builtins(RemoteSettings(url=options.remote)),
             stage=stage,
         )
@@ -164,6 +169,18 @@ def _arguments(text: str | None) -> list[str]:
         what = f"has the unknown placeholder {unknown[0]}"
         raise UsageError(what, setting="--resume-with", received=text, fix=fix)
     return found
+
+
+def _checked_pattern(text: str | None) -> str | None:
+    """Checks a pattern of checkpoints, which is matched with the end of their paths."""
+    if text is None:
+        return None
+    path = PurePath(text)
+    if not path.parts or path.is_absolute() or {"..", "**"} & {*path.parts}:
+        fix = "write the end of their paths, such as 'last*.pt' or 'out/epoch_*'"
+        what = "is no name, and no relative path without .. and **"
+        raise UsageError(what, setting="--checkpoint", received=text, fix=fix)
+    return str(path)
 
 
 def require_time_limit_only(request: ContinueRequest) -> str | None:

@@ -4,6 +4,9 @@ whether it is copied.
 One rule holds for `run --` and `submit --`: the code is copied if the folder is a git work tree, or small
 enough to be copied for each run. In a home folder, in ``/``, and above that size the program is refused;
 ``--in-place`` runs it where it was typed.
+
+The copy is at the top of the package. If the code has names there that are the package's own, such as a
+folder ``media``, it is in a folder of the package.
 """
 
 # Not durable: what is fetched is copied into the package, and removed
@@ -18,7 +21,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from roost.base.archives import unpacking
@@ -37,6 +40,8 @@ _COMMIT = re.compile(r"(?P<url>(?:[\w+.-]+://[^/]*/)?.+?)(?:@(?P<commit>[\w./-]+
 _SCRIPT = re.compile(r".*\.(py|sh|bash|jl|R)")
 _INTERPRETERS = re.compile(r"(python|pypy|bash|sh|julia|Rscript)[\d.]*")
 _CLONE_SECONDS = 600
+_FOLDER = "code"
+"""The folder of the package for code with names that the package reserves."""
 _CHECKPOINTS = (".pt", ".pth", ".pth.tar", ".ckpt", ".safetensors")
 _OUTPUT_FOLDERS = frozenset([
     "checkpoint", "checkpoints", "ckpt", "ckpts", "lightning_logs", "log", "logs", "mlruns", "out", "output",
@@ -55,6 +60,8 @@ class ProgramSource:
     """The files to copy; None: none, the program runs in ``project``."""
     cwd: str | None = None
     """The working folder of the program, relative to the package; None as above."""
+    copied_into: str = "."
+    """The folder of the package with the copy."""
     command: Sequence[str]
     """The command line, with absolute paths in place of those that lead out of the copy."""
     origin: str | None = None
@@ -98,10 +105,12 @@ def open_source(
             require_program(command, code)
             _require_script(command, code)
             selection = _selected(code, [], everything=True)
+            copied_into = _FOLDER if selection.reserved_names() else "."
             yield ProgramSource(
                 project=folder,
-                selection=selection,
-                cwd=".",
+                selection=_placed(selection, copied_into),
+                cwd=copied_into,
+                copied_into=copied_into,
                 command=command,
                 git=git,
                 origin=environment.redact(source),
@@ -114,10 +123,12 @@ def open_source(
         _require_copyable(project)
         selection = _selected(project, [root])
         line, notes = _with_absolute_paths(command, typed, selection)
+        copied_into = _FOLDER if selection.reserved_names() else "."
         yield ProgramSource(
             project=project,
-            selection=selection,
-            cwd=os.path.relpath(typed, project),
+            selection=_placed(selection, copied_into),
+            cwd=str(PurePath(copied_into, os.path.relpath(typed, project))),
+            copied_into=copied_into,
             command=line,
             git=environment.git_state(project),
             notes=[*notes, *selection.left_out_notes(), *filter(None, [selection.size_note()])],
@@ -195,7 +206,8 @@ def _what_all_is(project: Path) -> str:
 
 def _selected(project: Path, exclude: Sequence[Path], *, everything: bool = False) -> Selection:
     try:
-        selection = snapshot.select(project, named=[project] if everything else [], exclude=exclude)
+        named = [project] if everything else []
+        selection = snapshot.select(project, named=named, exclude=exclude, may_have_reserved_names=True)
     except ConfigError as error:
         fix = _FETCHED if everything else f"{error.fix}; or {IN_PLACE}"
         raise Refused(error.message, where=None if everything else error.where, fix=fix) from None
@@ -206,6 +218,10 @@ def _selected(project: Path, exclude: Sequence[Path], *, everything: bool = Fals
         elif path.name.endswith(_CHECKPOINTS) and path.is_file() and not path.is_symlink():
             selection.copy_instead(name)  # the program may write its own to this place
     return selection
+
+
+def _placed(selection: Selection, folder: str) -> Selection:
+    return selection if folder == "." else selection.moved_into(folder)
 
 
 def _with_absolute_paths(

@@ -141,6 +141,7 @@ def _differences(draft: ProgramDraft, package: PackageFolder) -> Sequence[str]:
             ("its folder", before.cwd, now.cwd),
             ("--resume-with", before.resume_with, now.resume_with),
             ("--metric", before.metrics, now.metrics),
+            ("--checkpoint", before.checkpoint_pattern, now.checkpoint_pattern),
             ("--stage", before.stage, now.stage),
         )
         if old != new

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+import threading
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -70,19 +71,30 @@ def init(
     Raises:
         NotFound: There is no such config file.
         ConfigError: The config is wrong.
-        UsageError: The name or the description is not a valid folder name.
+        UsageError: The name or the description is not a valid folder name; ``config`` is none of these; or
+            its ``seed`` is no whole number.
         Refused: The package of this name has other settings, is of another kind, or is in use.
         CheckpointError: All its checkpoints are damaged.
         OSError: The package cannot be written.
     """
     if name is not None:
         package_name.checked_name(name, setting="name")
+    if not (config is None or isinstance(config, Path | str | Mapping)):
+        fix = "give a dict, such as vars(args) of argparse, or the path of a config"
+        raise UsageError("is no mapping", setting="config", received=type(config).__name__, fix=fix)
     given: Path | str | Mapping[str, Any] = {} if config is None else config
     prepared = package_api.draft(given, None, None, package_api.expanded(root), description, copy)
     if prepared.kind is not PackageKind.PYTHON:
         fix = "train it with `roost run`, or give settings without a Runner"
         raise UsageError("this config names a Runner", setting="config", received=str(config), fix=fix)
-    return ScriptRun(_opened(prepared, name), seed=prepared.config.values.get("seed"))
+    return ScriptRun(_opened(prepared, name), seed=_checked_seed(prepared.config.values.get("seed")))
+
+
+def _checked_seed(given: Any) -> int | None:
+    if given is None or (isinstance(given, int) and not isinstance(given, bool)):
+        return given
+    fix = "give a whole number, or none: then no generator is seeded"
+    raise UsageError("is no whole number", setting="seed", received=given, fix=fix)
 
 
 def _opened(prepared: PackageDraft, name: str | None) -> Package:
@@ -102,8 +114,6 @@ def _existing(path: Path, values: Mapping[str, Any]) -> Package:
     """Returns the package at ``path``, if it is one of a loop with these settings."""
     from roost.operations.reading import package_schema  # with the queue
 
-    if _is_interactive() and (earlier := _open_runs.get(path.absolute())) is not None:
-        earlier._end(None, is_done=False)  # the cell with `init` is run again
     fix = "choose another name"
     try:
         package = Package.open(path)
@@ -122,6 +132,8 @@ def _existing(path: Path, values: Mapping[str, Any]) -> Package:
             where=path,
             fix="choose another name, or give the settings that it has",
         )
+    if _is_interactive() and (earlier := _open_runs.get(path.absolute())) is not None:
+        earlier._end(None, is_done=False)  # the cell with `init` is run again
     return package
 
 
@@ -129,7 +141,8 @@ class ScriptRun:
     """The run of a training loop of the user's own; `init` makes it.
 
     Its session ends with `finish`, with the ``with`` block, or with the program: one that ends without
-    `finish` has stopped, and the same `init` continues it. Only one thread may use it.
+    `finish` has stopped, and the same `init` continues it. Several threads may log; of several processes
+    only the one that called `init` may.
 
     Args:
         package: A package of a loop of the user's own.
@@ -144,7 +157,9 @@ class ScriptRun:
         from roost.train.step import seeding  # torch
 
         self.package, self.step = package, 0
-        self._seed = seed if isinstance(seed, int) and not isinstance(seed, bool) else None
+        self._seed = seed
+        self._lock = threading.RLock()
+        """Held while a row or a checkpoint is written: loops log from threads, too."""
         self._loaders: list[ResumableBatches] = []
         self._loader_states: list[Any] = []
         """The positions of the loaded checkpoint, in the order of `resumable`."""
@@ -173,6 +188,11 @@ class ScriptRun:
         """The folder of the package."""
         return self.package.path
 
+    @property
+    def is_forked(self) -> bool:
+        """Whether this process was forked from that of the run, which alone may write."""
+        return not self._writer.is_of_this_process
+
     def log(self, metrics: Mapping[str, Any], *, step: int | None = None) -> None:
         """Records metrics, for `roost ls`, `plot` and `compare`. Rows after the newest checkpoint do not
         count once the run has continued from it.
@@ -182,15 +202,20 @@ class ScriptRun:
             step: The step; None: one more than the row before.
 
         Raises:
+            UsageError: The metrics are no mapping.
             Refused: A metric is no number; the step is below the one before; a checkpoint of this run was
                 not loaded; the run has ended; or in a forked process.
             OSError: The row could not be written; it is kept and written with the next one.
         """
         self._require_open()
         self._require_loaded()
-        found = self._checked_step(step, self.step + 1)
-        self._writer.log(self._progress(found), metrics)
-        self.step = found
+        if not isinstance(metrics, Mapping):
+            fix = "give numbers by name: run.log({'loss': loss})"
+            raise UsageError("are no mapping", setting="metrics", received=type(metrics).__name__, fix=fix)
+        with self._lock:
+            found = self._checked_step(step, self.step + 1)
+            self._writer.log(self._progress(found), metrics)
+            self.step = found
 
     def log_media(self, media: Mapping[str, Any], *, step: int | None = None) -> None:
         """Stores matplotlib figures, strings or `roost.Media` by name in the package, in ``media/<step>/``.
@@ -208,7 +233,6 @@ class ScriptRun:
 
         self._require_open()
         self._require_loaded()
-        self._writer.checkpoints()  # refused in a forked process
         found = checked_count("step", step)
         files = media_files.encode_named(media, setting="log_media()")
         folder = self.path / "media" / str(self.step if found is None else found)
@@ -256,11 +280,15 @@ class ScriptRun:
             CheckpointError: A state holds an object that cannot be saved.
             OSError: The checkpoint could not be written; the older ones are unchanged.
         """
-        from roost.train.step import seeding
-
         self._require_open()
         self._require_loaded()
         _require_methods(objects, "state_dict")
+        with self._lock:
+            return self._save(step, metrics or {}, objects)
+
+    def _save(self, step: int | None, metrics: Mapping[str, Any], objects: Mapping[str, Any]) -> int:
+        from roost.train.step import seeding
+
         found = self._checked_step(step, self.step)
         state = {
             _OBJECTS: {name: one.state_dict() for name, one in objects.items()},
@@ -269,7 +297,7 @@ class ScriptRun:
             _STEP: found,
         }
         epoch = self._progress(found).epoch
-        made = self._writer.save(state, hold=False, step=found, epoch=epoch, metrics=metrics or {})
+        made = self._writer.save(state, hold=False, step=found, epoch=epoch, metrics=metrics)
         self.step = found
         return made.id
 
@@ -348,14 +376,15 @@ class ScriptRun:
         self._end(error if isinstance(error, BaseException) else None, is_done=False)
 
     def _end(self, error: BaseException | None, *, is_done: bool) -> None:
-        if not self._is_open:
+        if not self._is_open or self.is_forked:
             return
-        self._is_open = False
-        _open_runs.pop(self.path.absolute(), None)
-        atexit.unregister(self._end_with_program)
-        for loader in self._loaders:
-            loader.close()
-        self._writer.end(error, is_done=is_done)
+        with self._lock:
+            self._is_open = False
+            _open_runs.pop(self.path.absolute(), None)
+            atexit.unregister(self._end_with_program)
+            for loader in self._loaders:
+                loader.close()
+            self._writer.end(error, is_done=is_done)
 
     def _progress(self, step: int) -> Progress:
         from roost.train.progress import Progress
@@ -367,6 +396,7 @@ class ScriptRun:
         if not self._is_open:
             fix = "call `roost.init` again with the same name"
             raise Refused("the run has ended", where=self.path, fix=fix)
+        self._writer.require_own_process()  # before the lock, which another thread held when this one forked
 
     def _require_loaded(self) -> None:
         if self._parent is not None:

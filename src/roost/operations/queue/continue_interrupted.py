@@ -23,6 +23,7 @@ from roost.operations.listing.named_packages import select_packages
 from roost.operations.queue.submit import submit_continue
 from roost.operations.reading import package_schema
 from roost.package.checkpoints import pruning
+from roost.package.kinds import PackageKind
 from roost.package.package import PackageFolder
 from roost.supervisor import attempt_progress
 
@@ -122,7 +123,8 @@ def _interrupted(path: Path) -> InterruptedRun | None:
 def _reason(package: PackageFolder) -> str | None:
     """Returns why a package that can be continued was interrupted; None if it was not."""
     found = package.sessions()
-    if not found or package.args.get("runner") is None:
+    is_foreign = PackageKind.of(package.request) is PackageKind.IMPORT
+    if not found or is_foreign or package.args.get("runner") is None:
         return None
     newest = found[-1]
     if newest.state == "crashed":

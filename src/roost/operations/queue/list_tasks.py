@@ -224,8 +224,8 @@ def task_row(
         step=None if progress is None else progress.record.step,
         total_steps=None if progress is None else progress.record.total_steps or None,
         left=None if progress is None else progress.left,
-        durability=None if progress is None else progress.durability,
         last_step=None if progress is None else progress.last_step,
+        durability=None if progress is None else progress.durability,
         **dict(zip(_COMMON_FIELDS, _common_values(task), strict=True)),
     )
 

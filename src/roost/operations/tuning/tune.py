@@ -133,7 +133,7 @@ class RunningTuning:
 
 
 def picture_path(output: Path) -> Path:
-    """Returns the path of the picture beside a tuning file: ``tuned.lr.png``."""
+    """Returns the path of the picture of a tuning file, in the same folder: ``tuned.lr.png``."""
     return output.with_suffix(".lr.png")
 
 

@@ -13,7 +13,7 @@ In reading order:
 - transfer_rate: the limit of the bandwidth
 - upload: brings a copy up to date
 - restore: a package from its copy
-- upload_time: how long the upload of a checkpoint takes
 - upload_hold: checkpoints that stay until they are uploaded
+- upload_time: how long the upload of a checkpoint takes
 - remote_status: `remote.json`, how far the copy of a package is
 """

@@ -4,6 +4,7 @@ In reading order:
 
 - records_follower: follows the records of a run while they grow
 - time_breakdown: the time of a run by parts
+- profiles: what holds a run back, measured by ``profile``
 - skipped_steps: the steps that a run has skipped
 - black_box: failed steps with their state and batch, for `roost debug`
 - initial_weights: the report about ``init_from``

@@ -15,9 +15,7 @@ NAME = "tuning.json"
 """The name of the file, in the package that is measured."""
 TuningTarget = Literal["workers", "prefetch", "batch_size", "step_mode", "lr"]
 TARGETS: tuple[TuningTarget, ...] = ("workers", "prefetch", "batch_size", "step_mode", "lr")
-"""What can be measured, in the order of measuring."""
-NEUTRAL_TARGETS: tuple[TuningTarget, ...] = ("workers", "prefetch")
-"""The targets whose settings change no bit of a run on a map-style set."""
+"""All targets, in the order of measuring."""
 
 
 class CandidateRates(msgspec.Struct, kw_only=True):
@@ -56,7 +54,7 @@ def quartiles(numbers: Sequence[float]) -> tuple[float, float]:
 
 
 class TargetFinding(msgspec.Struct, kw_only=True):
-    """What was found out about one target."""
+    """The measurements of one target, and the choice among its candidates."""
 
     target: TuningTarget
     setting: str
@@ -97,7 +95,7 @@ class RangeTestFinding(msgspec.Struct, kw_only=True):
 
 
 class TuningReport(msgspec.Struct, kw_only=True):
-    """What was measured so far."""
+    """All measurements so far."""
 
     device: str = ""
     num_cores: int = 0

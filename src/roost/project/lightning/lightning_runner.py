@@ -35,6 +35,8 @@ class _Stage:
     def __init__(self, name: str, *, is_open: bool = False) -> None:
         self.name, self.is_open = name, is_open
         self.batch_index = 0
+        self.epoch: int | None = None
+        """The epoch of the newest training step; None before the first."""
         self.values: dict[str, Value] = {}
         """The values of the newest batch, by name in a row."""
         self.metrics: dict[str, Any] = {}
@@ -81,6 +83,12 @@ class LightningRunner(Runner):
         if given is not None:
             self.module = given
             self._adopt()
+
+    @property
+    def epoch(self) -> int:
+        """The epoch as Lightning counts it: it lasts until the validation after its last step and its end."""
+        newest = self._training.epoch
+        return self.progress.epoch if newest is None else newest
 
     @classmethod
     def of(cls, module_class: type[nn.Module]) -> type[LightningRunner]:
@@ -150,7 +158,7 @@ class LightningRunner(Runner):
 
     def update(self, stepper: Stepper, batches: Sequence[Any]) -> Mapping[str, Value]:
         first = self.progress.batch
-        self.stage.batch_index, self._outputs = first, []
+        self.stage.batch_index, self.stage.epoch, self._outputs = first, self.progress.epoch, []
         if first == 0:
             call(self.module, "on_train_epoch_start")
         values = dict(stepper.run(self.loss, batches, optimizer=stepper.every_optimizer))
@@ -179,7 +187,8 @@ class LightningRunner(Runner):
     def _call_step(self, name: str, batch: Any, index: int, set_index: int, **variant: Any) -> Any:
         method = getattr(self.module, name)
         offered = {"batch_idx": index, "dataloader_idx": set_index, **variant}
-        return method(batch, **module_contract.accepted(method, **offered))
+        first = [batch, index] if module_contract.names_its_index(method, *offered) else [batch]
+        return method(*first, **module_contract.accepted(method, **offered))
 
     # ---- what a module logs -------------------------------------------------------------------------------
 

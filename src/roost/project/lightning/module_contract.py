@@ -67,6 +67,20 @@ def accepted(method: Callable[..., Any], **offered: Any) -> dict[str, Any]:
     return {name: value for name, value in offered.items() if takes_all or name in names}
 
 
+def names_its_index(method: Callable[..., Any], *offered: str) -> bool:
+    """Whether the second argument of a step is the index of the batch under a name of its own, such as
+    ``idx`` or ``_``: Lightning passes it by its place.
+
+    Args:
+        method: The step.
+        offered: The names that are passed as such.
+    """
+    _, second, *_ = [*inspect.signature(method).parameters.values(), None, None]
+    if second is None or second.name in offered:
+        return False
+    return second.kind is second.POSITIONAL_OR_KEYWORD and second.default is second.empty
+
+
 def unused_methods(owner: Any) -> list[str]:
     """Returns the methods that a class overrides and roost never calls."""
     return [name for name in _UNUSED if overrides(owner, name)]

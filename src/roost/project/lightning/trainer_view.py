@@ -45,7 +45,7 @@ class TrainerView:
     @property
     def current_epoch(self) -> int:
         """The epoch, from 0."""
-        return self._runner.progress.epoch
+        return self._runner.epoch
 
     @property
     def global_step(self) -> int:

@@ -128,6 +128,8 @@ class SubmitCommand(ResourceParameters, frozen=True, kw_only=True):
     """NAME=REGEX, for metrics in its output."""
     resume_with: Line | None = None
     """Arguments that are added from the second session on, such as ``--resume {checkpoint}``."""
+    checkpoint_pattern: Line | None = None
+    """The names of its checkpoints, or the ends of their paths, such as ``last*.pt``."""
     stage: Lines = ()
     """Archives that are unpacked to a local disk before it starts: absolute paths, or URLs."""
     description: Line | None = None
@@ -306,6 +308,7 @@ def _submit_command(parameters: SubmitCommand) -> SubmitResponse:
                 description=parameters.description,
                 metrics=parameters.metrics,
                 resume_with=parameters.resume_with,
+                checkpoint_pattern=parameters.checkpoint_pattern,
                 stage=parameters.stage,
             ),
             parameters,

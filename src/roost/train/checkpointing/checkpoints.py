@@ -245,10 +245,9 @@ class Checkpoints:
         """Removes the checkpoints that no track keeps; called only after the new one is committed."""
         found = checkpoint.read_manifests(self.store.folder)
         kept = retention.retained_ids(found, self.policy)
-        if self.hold is not None:
-            kept |= self.hold(found, kept)
+        stays = kept if self.hold is None else kept | self.hold(found, kept)
         for manifest in found:
-            if manifest.id not in kept:
+            if manifest.id not in stays:
                 durable.remove_folder(checkpoint.checkpoint_folder(self.store.folder, manifest.id))
         if self._package is not None:
             left = [manifest for manifest in found if manifest.id in kept]

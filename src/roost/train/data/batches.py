@@ -6,9 +6,12 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from roost.train.data import batch_slices
+
+if TYPE_CHECKING:
+    from roost.train.profiling.worker_stacks import WorkerStacks
 
 
 class Interrupted(Exception):
@@ -46,6 +49,8 @@ class Batches(ABC):
     num_workers: int | None = 0
     worker_count_reason: str = ""
     seeding_unknown_reason: str = ""
+    worker_stacks: WorkerStacks | None = None
+    """Where the first loader worker writes its stacks; set before the first batch. None: nowhere."""
     has_indices: bool = False
     """Whether any batch can be drawn directly, so that a failing batch can be skipped."""
     should_stop: Callable[[], bool] = staticmethod(lambda: False)

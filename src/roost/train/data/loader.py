@@ -294,6 +294,7 @@ class Loader(Batches):
                 timeout_seconds=self.timeout_seconds,
                 pin_memory=self.pin_memory,
                 name=self.name,
+                stacks=self.worker_stacks,
             )
         )
         return self._pools[-1]

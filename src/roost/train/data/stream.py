@@ -233,6 +233,7 @@ class Stream(SequentialBatches):
                 timeout_seconds=self.timeout_seconds,
                 pin_memory=self.pin_memory,
                 name=self.name,
+                stacks=self.worker_stacks,
             )
         with closing(pool.map(order.tasks(), should_stop=self.should_stop)) as answers:
             yield from answers

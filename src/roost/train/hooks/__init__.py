@@ -12,7 +12,8 @@ checkpoint_save: saves checkpoints.
 console: prints the progress.
 mirrors: runs the processes that copy rows and media to TensorBoard, W&B, MLflow or CSV.
 time_limit: ends a session before its time limit.
-profiler: profiles a few steps.
+profiler: traces a few steps.
+speed_profile: measures what holds a run back.
 unsaved_attributes: reports attributes that no checkpoint holds.
 test_at_end: evaluates the test set at the end of a finished run.
 monitor: the metric by which a hook decides.
@@ -26,6 +27,7 @@ from roost.train.hooks.lr_schedule import Schedule as Schedule
 from roost.train.hooks.mirrors import Mirrors as Mirrors
 from roost.train.hooks.profiler import Profile as Profile
 from roost.train.hooks.records import Records as Records
+from roost.train.hooks.speed_profile import SpeedProfile as SpeedProfile
 from roost.train.hooks.statistics import Statistics as Statistics
 from roost.train.hooks.test_at_end import Test as Test
 from roost.train.hooks.time_limit import TimeLimit as TimeLimit

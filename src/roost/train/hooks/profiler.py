@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from roost.base import durable
+from roost.package.results.profiles.profile_record import OperatorTimes
 from roost.train.accelerators.registry import accelerator_of
 from roost.train.hook import Hook
+from roost.train.profiling.operator_times import COMPUTING, is_operator, operator_times
 
 if TYPE_CHECKING:
     from roost.train.trainer import Trainer
@@ -56,14 +58,19 @@ class Profile(Hook):
         """Steps of this session before the current one."""
         self._profiler: Any = None
         self._step_mark: Any = None
-        self._is_over = False
+        self._take_step: Any = None
+        """The trainer's own, while steps are traced."""
+        self.is_over = False
+        """Whether the last traced step is over, or there will be no trace."""
+        self.operators: OperatorTimes | None = None
+        """The operators of the traced steps; None: unknown."""
 
     def on_start(self, trainer: Trainer) -> None:
-        self._taken, self._is_over = -1, False
+        self._taken, self.is_over, self.operators = -1, False, None
 
     def before_step(self, trainer: Trainer) -> None:
         """Starts the profile before its first step, marks each of its steps, and ends it after the last."""
-        if self._is_over:
+        if self.is_over:
             return
         self._taken += 1
         if self._taken < self._first:
@@ -78,12 +85,12 @@ class Profile(Hook):
             self._step_mark = torch.profiler.record_function(f"{_STEP_LABEL}{trainer.progress.step + 1}")
             self._step_mark.__enter__()
         except Exception as error:  # noqa: BLE001  - an error of a profiler must not end the training
-            self._fail(error)
+            self._fail(trainer, error)
 
     def on_stop(self, trainer: Trainer, reason: str) -> None:
         """Writes the profile of the steps so far if the session ends within it, or prints that there is
         none."""
-        if self._is_over:
+        if self.is_over:
             return
         taken = self._taken + 1
         if self._profiler is None:
@@ -94,7 +101,7 @@ class Profile(Hook):
             self._end_step_mark()
             self._finish(trainer, taken - self._first)
         except Exception as error:  # noqa: BLE001  - as above
-            self._fail(error)
+            self._fail(trainer, error)
 
     def _begin(self, trainer: Trainer) -> None:
         if torch._C._autograd._profiler_enabled():
@@ -108,6 +115,8 @@ class Profile(Hook):
         self._profiler = torch.profiler.profile(
             activities=activities, profile_memory=self._memory, with_stack=self._stacks
         )
+        self._take_step = take_step = trainer.take_step
+        trainer.take_step = lambda window: _in_range(take_step, window)
         self._profiler.start()
 
     def _end_step_mark(self) -> None:
@@ -117,9 +126,11 @@ class Profile(Hook):
 
     def _finish(self, trainer: Trainer, num_steps: int) -> None:
         """Writes the trace of the last ``num_steps`` steps."""
-        profiler, self._profiler, self._is_over = self._profiler, None, True
+        profiler, self._profiler, self.is_over = self._profiler, None, True
+        trainer.take_step = self._take_step
         profiler.stop()
         averages = profiler.key_averages()
+        self.operators = operator_times(profiler.events(), num_steps)
         traces_device = accelerator_of(trainer.runner.device).profiler_activity() is not None
         key = "self_device_time_total" if traces_device else "self_cpu_time_total"
         durable.make_folders(self._folder, below=self._folder.parent.parent)
@@ -142,8 +153,10 @@ class Profile(Hook):
         where = f"steps {last - num_steps + 1} to {last}{cut}"
         print(f"profile of {where}: {trace}; slowest: {_slowest_operators(averages, key)}", flush=True)
 
-    def _fail(self, error: Exception) -> None:
-        profiler, self._profiler, self._is_over = self._profiler, None, True
+    def _fail(self, trainer: Trainer, error: Exception) -> None:
+        profiler, self._profiler, self.is_over = self._profiler, None, True
+        if self._take_step is not None:
+            trainer.take_step = self._take_step
         if profiler is not None:
             with suppress(Exception):  # it may have ended, or never started
                 profiler.stop()
@@ -162,7 +175,10 @@ def _slowest_operators(averages: Sequence[Any], key: str) -> str:
 
 
 def _is_operator(one: Any) -> bool:
-    """Whether an entry is an operator: not a kernel, whose time is also in its operator, and not a range,
-    whose own time is that of Python."""
-    is_call = "::" in one.key and not one.key.startswith("autograd::engine")
-    return bool(one.device_type == torch._C._autograd.DeviceType.CPU and is_call)
+    """Whether an entry is an operator: not a kernel, whose time is also in its operator."""
+    return bool(one.device_type == torch._C._autograd.DeviceType.CPU and is_operator(one.key))
+
+
+def _in_range(take_step: Callable[[Any], Any], window: Any) -> Any:
+    with torch.profiler.record_function(COMPUTING):
+        return take_step(window)

@@ -148,8 +148,8 @@ class TimeLimit(Hook):
             self._read_files(deadline)
             self._note_loop(trainer, deadline)
             self._note_saves(trainer, deadline)
-            self._note_upload(trainer, deadline)
             self._say_forecast(trainer, deadline)
+            self._note_upload(trainer, deadline)
             self._stop_if_due(trainer, deadline)
             # Only in this thread: a request by a hook would take effect at once, as if the hooks of all ranks
             # had made it.

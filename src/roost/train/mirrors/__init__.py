@@ -9,6 +9,7 @@ record_feed: sends the records and media of a package to a sink, once and in ord
 sink: the protocol of a sink, and the run that it shows.
 csv_sink: writes a CSV table.
 tensorboard_sink: writes TensorBoard's event files.
+event_files: reads the scalars of event files, also while they are written.
 wandb_sink: writes a W&B run.
 wandb_offline_log: reads the file of a W&B run that is not uploaded.
 mlflow_sink: writes an MLflow run.

@@ -49,11 +49,20 @@ class MlflowSink:
         settings: The section ``mirrors.mlflow``.
         identity: The names and settings of the run.
         folder: The folder of a database and the files, if no server is configured.
+        environment: The variables among which a server and an experiment are looked up.
     """
 
     can_rewind = False
 
-    def __init__(self, settings: MlflowSettings, identity: RunIdentity, folder: Path) -> None:
+    def __init__(
+        self,
+        settings: MlflowSettings,
+        identity: RunIdentity,
+        folder: Path,
+        *,
+        environment: Mapping[str, str] = os.environ,
+    ) -> None:
+        self._environment = environment
         self._settings, self._identity, self._folder = settings, identity, folder
         self._client: Any = None
         self._id, self._token, self._artifacts = "", "", ""
@@ -65,7 +74,7 @@ class MlflowSink:
     def connect(self, state: Mapping[str, Any]) -> SinkPosition:
         self._id = str(state.get("run_id", ""))
         self._token = str(state.get("token", ""))
-        uri = self._settings.tracking_uri or os.environ.get("MLFLOW_TRACKING_URI")
+        uri = self._settings.tracking_uri or self._environment.get("MLFLOW_TRACKING_URI")
         if uri is None:
             durable.make_folders(self._folder)
             uri = _sqlite_uri(_make_database(self._folder / "mlflow.db"))
@@ -80,7 +89,8 @@ class MlflowSink:
         return SinkPosition(last, frozenset(key for key, step in steps.items() if step == last))
 
     def _find_or_create_run(self) -> Any:
-        name = self._settings.experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME") or self._identity.project
+        variable = self._environment.get("MLFLOW_EXPERIMENT_NAME")
+        name = self._settings.experiment or variable or self._identity.project
         found = self._client.get_experiment_by_name(name)
         if found is None:
             local = None if self._has_server() else (self._folder / "artifacts").absolute().as_uri()
@@ -95,7 +105,7 @@ class MlflowSink:
         return self._client.create_run(experiment, run_name=run_name, tags={_TOKEN_TAG: self._token})
 
     def _has_server(self) -> bool:
-        return bool(self._settings.tracking_uri or os.environ.get("MLFLOW_TRACKING_URI"))
+        return bool(self._settings.tracking_uri or self._environment.get("MLFLOW_TRACKING_URI"))
 
     def _send_settings(self, known: Mapping[str, str]) -> None:
         """Sends the settings that the run lacks; MLflow does not allow to change a parameter."""

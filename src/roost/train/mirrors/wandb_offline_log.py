@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-_HEADER = b":W&B\xe1\xbe"
+HEADER = b":W&B\xe1\xbe"
+"""How each file begins."""
 _HEADER_BYTES = 7
 _BLOCK_BYTES = 1 << 15
 _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
@@ -19,7 +20,7 @@ _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 
 def records(data: bytes) -> Iterator[bytes]:
     """Yields the complete records; a process that was killed leaves a torn end."""
-    if not data.startswith(_HEADER):
+    if not data.startswith(HEADER):
         return
     at = _HEADER_BYTES
     parts: list[bytes] = []

@@ -56,6 +56,8 @@ class Timing:
     def __init__(self, device: torch.device | str = "cpu") -> None:
         self.spent = [0.0] * len(PARTS)
         """Host seconds of each part since the last row, always in this same list."""
+        self.data_cpu: float | None = None
+        """The CPU seconds of the training thread in part ``data``; None: they are not counted."""
         self.device: DeviceClock | None = None
         """The clock of a device whose events measure time; it must be called when a step begins and when each
         of its parts ends."""

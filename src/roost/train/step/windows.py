@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import closing
-from time import perf_counter
+from time import perf_counter, thread_time
 from typing import Any, NamedTuple
 
 from roost.train.data.batches import Batches
@@ -82,12 +82,15 @@ class Windows:
     def _windows(self) -> Generator[DrawnWindow, None, None]:
         """Yields windows on the device, without end, from the progress on; an epoch's last may be short."""
         batches_per_step, move = self._batches_per_step, self._to_device
-        spent, clock = self._timing.spent, self._clock
+        timing, spent, clock = self._timing, self._timing.spent, self._clock
         window, num_batches = Window(), 0
+        cpu_start: float | None = None
         fetch_start = perf_counter()
         with closing(self._loader.epochs(self._progress.epoch, self._progress.batch)) as fetched:
             for value, num_samples, last, _ in fetched:
                 fetched_at = perf_counter()
+                if timing.data_cpu is not None and cpu_start is not None:
+                    timing.data_cpu += thread_time() - cpu_start
                 if clock is not None:
                     clock.record(DATA)
                 moved = move(value) if num_samples else None
@@ -99,6 +102,7 @@ class Windows:
                 if batches_per_step == 1:
                     yield _single(moved, num_samples, last)
                     fetch_start = perf_counter()
+                    cpu_start = None if timing.data_cpu is None else thread_time()
                     continue
                 num_batches += 1
                 if num_samples:
@@ -110,6 +114,7 @@ class Windows:
                     yield DrawnWindow(window, num_samples, num_batches, num_empty, last, num_samples)
                     window, num_batches = Window(), 0
                 fetch_start = perf_counter()
+                cpu_start = None if timing.data_cpu is None else thread_time()
 
 
 def _single(moved: Any, num_samples: int, last: bool) -> DrawnWindow:

@@ -8,7 +8,6 @@ observer: the process beside the program, which turns what it writes into rows a
 program_environment: the interpreter, its packages and the machine
 program_rows: rows in ascending steps, from sources that count differently
 line_metrics: metrics, positions and progress bars in lines of output
-event_files: scalars in TensorBoard's event files
 csv_files: rows that are appended to CSV files
 import_hooks/: a folder for the program's PYTHONPATH: it reports the calls of W&B, MLflow and SummaryWriter
 """

@@ -37,8 +37,10 @@ _SPLITS = {
 }  # fmt: skip
 _FILLERS = frozenset(["is", "was", "of", "the", "at"])
 _NUMBER = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan\b|inf\b)"
+_HAS_NUMBER = re.compile(r"\d|nan|inf", re.IGNORECASE)
+"""Most lines of a large output have none; without this look they would cost a hundred times as much."""
 _PAIR = re.compile(
-    r"(?P<name>[A-Za-z_][\w@./-]*(?:[ ][A-Za-z_][\w@./-]*){0,2})['\"]?(?:\s*[:=]\s*|\s+)"
+    r"(?<![A-Za-z_])(?P<name>[A-Za-z_][\w@./-]*(?:[ ][A-Za-z_][\w@./-]*){0,2})['\"]?(?:\s*[:=]\s*|\s+)"
     rf"[\[(]?\s*(?:tensor\(|['\"])?(?P<value>{_NUMBER})(?![\w.])(?:\s*(?:/|of)\s*(?P<of>\d+(?:\.\d+)?))?",
     re.IGNORECASE,
 )
@@ -53,6 +55,7 @@ _MAX_COUNT = 2**40
 MAX_LINE = 2000
 """The longest line that is read; expressions of users may be slow on longer ones."""
 _EXPRESSION_SECONDS = 1.0
+_SHOWN = 40
 
 
 class LineValues(NamedTuple):
@@ -78,22 +81,35 @@ class LineParser:
             the first group, or the whole match.
 
     Attributes:
-        unmatched: The names whose expressions no line has matched so far.
+        unmatched: The names whose expressions have found no number so far.
         too_slow: The names whose expressions are not used any more: on one line they took more than a second.
     """
 
     def __init__(self, expressions: Mapping[str, str]) -> None:
         self._expressions = {name: re.compile(text) for name, text in expressions.items()}
         self.unmatched = set(self._expressions)
+        self._no_numbers: dict[str, str] = {}
+        """What the expressions of these names have matched first that is no number."""
         self.too_slow: list[str] = []
 
     def parse(self, line: str) -> LineValues:
         """Returns what a line says."""
         line = _COLOR.sub("", line[:MAX_LINE])
-        bar = _BAR.search(line)
-        found = _parse_bar(bar) if bar is not None else _parse_line(line)
+        found = _parse(line) if _HAS_NUMBER.search(line) else LineValues({})
         own = self._own(line) if self._expressions else {}
         return found._replace(metrics={**found.metrics, **own}) if own else found
+
+    def problems(self) -> list[str]:
+        """Returns what was wrong with expressions so far, a line for each."""
+        found = [
+            f"{name} took more than a second for one line, and was used no more" for name in self.too_slow
+        ]
+        for name in sorted(self.unmatched):
+            if (text := self._no_numbers.get(name)) is None:
+                found.append(f"{name} matched no line of the output")
+            else:
+                found.append(f"{name} matched no number: what its group matched is {text[:_SHOWN]!r}")
+        return [f"--metric {one}" for one in found]
 
     def _own(self, line: str) -> dict[str, float]:
         found = {}
@@ -112,6 +128,7 @@ class LineParser:
             try:
                 found[name] = float(text)
             except (TypeError, ValueError):  # matched something else
+                self._no_numbers.setdefault(name, text or "")
                 continue
             self.unmatched.discard(name)
         return found
@@ -130,6 +147,11 @@ def _search(expression: re.Pattern[str], line: str) -> re.Match[str] | None:
 
 def _raise_timeout(number: int, frame: FrameType | None) -> NoReturn:
     raise TimeoutError
+
+
+def _parse(line: str) -> LineValues:
+    bar = _BAR.search(line) if "%|" in line else None
+    return _parse_bar(bar) if bar is not None else _parse_line(line)
 
 
 def _parse_bar(bar: re.Match[str]) -> LineValues:

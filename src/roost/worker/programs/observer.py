@@ -24,9 +24,9 @@ from roost.base.system.worker_protocol import RESUME_VARIABLE
 from roost.package import records, snapshot
 from roost.package.package import PackageFolder
 from roost.package.program_request import FOLDERS_WITHOUT_RESULTS, ProgramRequest
+from roost.train.mirrors.event_files import EventFile
 from roost.worker.programs import program_environment
 from roost.worker.programs.csv_files import CsvFile
-from roost.worker.programs.event_files import EventFile
 from roost.worker.programs.line_metrics import LineParser
 from roost.worker.programs.program_rows import ProgramRows, Source
 from roost.worker.programs.program_task import calls_path
@@ -89,10 +89,8 @@ class Observer:
             program_environment.record(self._package.path, self._program.command)
         self.read_all(is_end=True)
         program_environment.record(self._package.path, self._program.command)
-        for name in self._lines.too_slow:
-            print(f"--metric {name} took more than a second for one line, and was used no more", flush=True)
-        for name in sorted(self._lines.unmatched):
-            print(f"--metric {name} matched no line of the output", flush=True)
+        for problem in self._lines.problems():
+            print(problem, flush=True)
         self._rows.close()
         self._calls.unlink(missing_ok=True)
         if shared := sorted(filter(self._is_written, self._package.manifest.get("links", ()))):

@@ -18,8 +18,8 @@ from roost.package.program_request import FOLDERS_WITHOUT_RESULTS, ProgramReques
 _SUFFIXES = (".pt", ".pth", ".ckpt", ".safetensors", ".mdl", ".pth.tar", ".pt.tar")
 _UNSURE_SUFFIXES = (".tar", ".pkl", ".bin")
 """Also of data: such a file counts where there is no other one."""
-_FOLDER_MARK = "trainer_state.json"
-"""A folder with this file is one checkpoint, as Hugging Face's Trainer writes them."""
+_FOLDER_MARKS = ("trainer_state.json", "random_states_0.pkl")
+"""A folder with such a file is one checkpoint, as Hugging Face's Trainer and accelerate write them."""
 _MAX_FILES = 20_000
 """So many files and folders are looked at."""
 _MAX_HEADER = 1 << 27
@@ -37,7 +37,9 @@ def newest(
     cut is passed over, as far as its format shows that.
 
     It is looked for in the folder of ROOST_CHECKPOINT_DIR and, if the program runs in a copy, in all files
-    that it has made there.
+    that it has made there. With a pattern, everything that matches counts alike. Without one folders come
+    before files, as a kill leaves parts of a folder that is no checkpoint yet, and files of sure kinds before
+    others.
 
     Args:
         package: The package of the program.
@@ -46,17 +48,21 @@ def newest(
             copied is no checkpoint of this run.
     """
     roots = [checkpoint_folder(package)] if program.cwd is None else [checkpoint_folder(package), package]
-    found = ((path, _modified(path)) for root in roots for path in _candidates(root))
-    ordered = sorted(found, key=lambda one: (not _is_unsure(one[0]), one[1]), reverse=True)
+    pattern = program.checkpoint_pattern
+    found = [(path, _modified(path)) for root in roots for path in _candidates(root, pattern)]
+    ordered = sorted(found, key=lambda one: (0 if pattern else _kind(one[0]), one[1]), reverse=True)
     return next((path for path, _ in ordered if not _is_copy(path, package, copied) and is_whole(path)), None)
 
 
-def _is_unsure(path: Path) -> bool:
-    return path.name.endswith(_UNSURE_SUFFIXES) and not path.name.endswith(_SUFFIXES)
+def _kind(path: Path) -> int:
+    """Returns the larger number for what is more surely a checkpoint of the program."""
+    if path.is_dir():
+        return 2
+    return 1 if path.name.endswith(_SUFFIXES) else 0
 
 
 def _is_copy(path: Path, package: Path, copied: Mapping[str, Any]) -> bool:
-    one = path / _FOLDER_MARK if path.is_dir() else path
+    one = _dated_file(path)
     entry = copied.get(os.path.relpath(one, package))
     try:
         if entry is None or one.stat().st_size != entry.get("size"):
@@ -67,7 +73,7 @@ def _is_copy(path: Path, package: Path, copied: Mapping[str, Any]) -> bool:
         return False
 
 
-def _candidates(root: Path) -> Iterator[Path]:
+def _candidates(root: Path, pattern: str | None) -> Iterator[Path]:
     seen = 0
     for folder, names, files in os.walk(root):
         names[:] = sorted(
@@ -77,7 +83,11 @@ def _candidates(root: Path) -> Iterator[Path]:
         if seen > _MAX_FILES:
             print(f"not all files were searched for checkpoints, only {_MAX_FILES:,}", flush=True)
             return
-        if _FOLDER_MARK in files:
+        if pattern is not None:
+            inside = (Path(folder, name) for name in (*names, *files))
+            yield from (one for one in inside if one.match(pattern) and _is_below(one, root))
+            continue
+        if any(name in _FOLDER_MARKS for name in files):
             names.clear()
             yield Path(folder)
             continue
@@ -88,9 +98,27 @@ def _candidates(root: Path) -> Iterator[Path]:
                 yield path
 
 
+def _is_below(path: Path, root: Path) -> bool:
+    """Whether a path, or what it links to, is in the package: the data of the project is no result."""
+    return path.resolve().is_relative_to(root.resolve())
+
+
+def _dated_file(path: Path) -> Path:
+    """Returns the file by whose time a checkpoint is dated: of a folder its mark, else its newest file."""
+    if not path.is_dir():
+        return path
+    marks = (path / name for name in _FOLDER_MARKS)
+    inside = (one for one in path.rglob("*") if one.is_file())
+    return next((one for one in marks if one.exists()), None) or max(inside, key=_time, default=path)
+
+
 def _modified(path: Path) -> float:
+    return _time(_dated_file(path))
+
+
+def _time(path: Path) -> float:
     try:
-        return (path / _FOLDER_MARK if path.is_dir() else path).stat().st_mtime
+        return path.stat().st_mtime
     except OSError:
         return 0.0
 
@@ -99,8 +127,10 @@ def is_whole(path: Path) -> bool:
     """Whether a checkpoint is complete, as far as its format shows it: the archives of torch end with a
     directory, and a file of safetensors begins with the size of its tensors."""
     if path.is_dir():
-        parts = [one for one in path.iterdir() if one.name.endswith((*_SUFFIXES, *_UNSURE_SUFFIXES))]
-        return bool(parts) and all(map(is_whole, parts))
+        files = [one for one in path.rglob("*") if one.is_file()]
+        parts = [one for one in files if one.name.endswith((*_SUFFIXES, *_UNSURE_SUFFIXES))]
+        is_of_known_tool = any((path / name).exists() for name in _FOLDER_MARKS)
+        return bool(parts if is_of_known_tool else files) and all(map(is_whole, parts))
     try:
         if not path.is_file():  # opening a pipe would wait
             return False

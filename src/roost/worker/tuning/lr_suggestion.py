@@ -1,4 +1,4 @@
-"""What the losses of a learning-rate range test suggest."""
+"""The learning rate that the losses of a range test suggest."""
 
 from __future__ import annotations
 

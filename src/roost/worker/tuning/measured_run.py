@@ -193,12 +193,11 @@ class MeasuredRun:
             gradient_accumulation_steps=accumulation or self.accumulation,
         )
         train = self._build_loader(settings)
-        is_in_memory = isinstance(train, Loader) and train.fetch.is_in_memory
         if train.num_workers and self._has_read_here:
             self._has_read_here = False
             self.data = self._build_data()
             train = self._build_loader(settings)
-        self._has_read_here = self._has_read_here or not (train.num_workers or is_in_memory)
+        self._has_read_here = self._has_read_here or not (train.num_workers or self.is_in_memory)
         return train
 
     def _build_loader(self, settings: Settings) -> Batches:
@@ -214,10 +213,10 @@ class MeasuredRun:
                 train.resolve_num_workers()
         return train
 
-    @functools.cached_property
+    @property
     def is_in_memory(self) -> bool:
         """Whether reading the set opens no file."""
-        train = self.loader()
+        train = self.trainer.loaders["train"]
         return isinstance(train, Loader) and train.fetch.is_in_memory
 
     @functools.cached_property

@@ -65,8 +65,9 @@ def run_worker(
         os.close(fd)
     faulthandler.register(STACKS_SIGNAL, file=pipes.stacks, all_threads=True, chain=False)
     os.write(pipes.answers, ANSWER.pack(READY, 0, 0, 0))
+    read = os.read if context.stacks is None else context.stacks.begin(os.read)
     work: Callable[[Any], Any] | None = None
-    while message := os.read(pipes.tasks, TASK.size):
+    while message := read(pipes.tasks, TASK.size):
         if message == END or context.status.is_end_requested:
             return
         number, size = TASK.unpack(message)

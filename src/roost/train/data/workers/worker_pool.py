@@ -12,7 +12,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from roost.base.errors import ContractError
 from roost.train.data.batches import Interrupted
@@ -22,6 +22,9 @@ from roost.train.data.workers.loader_worker import ANSWER, ERROR, TASK, VALUE
 from roost.train.data.workers.shared_memory import Slot
 from roost.train.data.workers.worker_handle import START_SECONDS, WorkerHandle
 from roost.train.data.workers.worker_status import WorkerContext, WorkerStatusTable
+
+if TYPE_CHECKING:
+    from roost.train.profiling.worker_stacks import WorkerStacks
 
 MAX_VIEWS = 3
 """Answers that may be in use as views of shared memory; further answers are copies."""
@@ -61,6 +64,7 @@ class WorkerPool:
             caller computes with the last, if its worker has sent it by then.
         name: Display name of the set, for messages.
         max_views: Answers that may be in use as views; further answers are copies.
+        stacks: Where the first worker writes its stacks; None: it is not watched.
     """
 
     def __init__(
@@ -73,8 +77,9 @@ class WorkerPool:
         pin_memory: bool = False,
         name: str = "",
         max_views: int = MAX_VIEWS,
+        stacks: WorkerStacks | None = None,
     ) -> None:
-        self._make, self._num_workers, self._name = make, num_workers, name
+        self._make, self._num_workers, self._name, self._stacks = make, num_workers, name, stacks
         self._prefetch, self._max_views, self._timeout_seconds = prefetch, max_views, timeout_seconds
         self._num_tasks = num_workers * prefetch
         self._num_small_tasks = max(self._num_tasks, min(num_workers * _SMALL_PREFETCH, _SMALL_TASKS))
@@ -253,7 +258,7 @@ class WorkerPool:
         assert self._status is not None
         return WorkerHandle(
             self._make,
-            WorkerContext(number, self._num_workers, self._status),
+            WorkerContext(number, self._num_workers, self._status, self._stacks if number == 0 else None),
             self._slots,
             [worker for other, worker in enumerate(self._workers) if other != number],
             timeout_seconds=self._timeout_seconds,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from roost.train.data.workers.shared_memory import Slot
+
+if TYPE_CHECKING:
+    from roost.train.profiling.worker_stacks import WorkerStacks
 
 _FIELDS = 2
 _NO_SAMPLE = -1
@@ -18,6 +21,8 @@ class WorkerContext(NamedTuple):
     worker: int
     num_workers: int
     status: WorkerStatusTable
+    stacks: WorkerStacks | None = None
+    """Where this worker writes its stacks."""
 
     def begin_sample(self, index: int) -> None:
         """Records the sample that the worker begins to read; -1: it has read all of a batch."""

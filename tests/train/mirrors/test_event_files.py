@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch.utils.tensorboard import SummaryWriter
 
-from roost.worker.programs.event_files import EventFile, Scalar
+from roost.train.mirrors.event_files import EventFile, Scalar, read_events
 
 
 def one_file(folder: Path) -> Path:
@@ -54,3 +54,20 @@ def test_what_is_no_event_file_has_no_scalars(tmp_path: Path) -> None:
         path.write_bytes(os.urandom(size))
         assert list(EventFile(path).new_scalars()) == []
     assert list(EventFile(tmp_path / "absent").new_scalars()) == []
+
+
+def test_a_whole_file_with_its_times_and_a_step_back(tmp_path: Path) -> None:
+    with SummaryWriter(str(tmp_path)) as writer:
+        writer.add_scalar("loss", 0.5, 1, walltime=1000.25)
+        writer.add_text("words", "3", 2)
+        writer.add_scalar("loss", 0.25, 2, walltime=1001.0)
+    first = one_file(tmp_path)
+    (one, two) = read_events(first)
+    assert (one.step, one.time, one.scalars, one.is_start) == (1, 1000.25, [Scalar(1, "loss", 0.5)], False)
+    assert two.time == 1001.0
+    with SummaryWriter(str(tmp_path / "again"), purge_step=2):
+        pass
+    (start,) = read_events(one_file(tmp_path / "again"))
+    assert (start.step, start.is_start) == (2, True)
+    first.write_bytes(first.read_bytes()[:-3])
+    assert [event.step for event in read_events(first)] == [1]

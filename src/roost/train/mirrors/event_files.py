@@ -1,4 +1,4 @@
-"""Scalars in TensorBoard's event files, while they are written.
+"""Scalars in TensorBoard's event files, also while they are written.
 
 TensorBoard itself would read them, too; but the interpreter of roost need not have it, and of the format only
 three messages are needed: `Event`, `Summary` and `TensorProto`, see tensorboard/compat/proto in its source.
@@ -9,6 +9,7 @@ three messages are needed: `Event`, `Summary` and `TensorProto`, see tensorboard
 from __future__ import annotations
 
 import contextlib
+import os
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,8 @@ _HEADER = struct.Struct("<QI")
 _FOOTER_BYTES = 4
 _MAX_READ = 1 << 24
 _FLOAT, _DOUBLE = 1, 2
+_SESSION_START = 1
+"""Values of DataType and of SessionLog.SessionStatus."""
 
 
 class Scalar(NamedTuple):
@@ -26,6 +29,39 @@ class Scalar(NamedTuple):
     step: int
     tag: str
     value: float
+
+
+class LoggedEvent(NamedTuple):
+    """An event with its scalars."""
+
+    step: int
+    time: float
+    """Unix seconds."""
+    scalars: list[Scalar]
+    is_start: bool
+    """Whether the run began again at this step: all earlier events from it on no longer count."""
+
+
+def read_events(path: Path) -> Iterator[LoggedEvent]:
+    """Yields the events of a whole file that have scalars, or at which the run began again; after damage
+    nothing more.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    with path.open("rb") as file:
+        while len(header := file.read(_HEADER.size)) == _HEADER.size:
+            size, _ = _HEADER.unpack(header)
+            if size > _MAX_READ:  # a picture, or damage
+                file.seek(size + _FOOTER_BYTES, os.SEEK_CUR)
+                continue
+            data = file.read(size + _FOOTER_BYTES)
+            if len(data) < size + _FOOTER_BYTES:
+                return
+            with contextlib.suppress(ValueError, IndexError, struct.error):  # no event
+                event = _event(data[:size])
+                if event.scalars or event.is_start:
+                    yield event
 
 
 class EventFile:
@@ -58,21 +94,29 @@ class EventFile:
                     return
                 break
             with contextlib.suppress(ValueError, IndexError, struct.error):  # no event
-                yield from _scalars(data[at + _HEADER.size : end - _FOOTER_BYTES])
+                yield from _event(data[at + _HEADER.size : end - _FOOTER_BYTES]).scalars
             at = end
         self._offset += at
 
 
-def _scalars(event: bytes) -> Iterator[Scalar]:
-    step, summary = 0, b""
-    for number, value in _fields(event):
-        if number == 2 and isinstance(value, int):
+def _event(data: bytes) -> LoggedEvent:
+    step, at, summary, is_start = 0, 0.0, b"", False
+    for number, value in _fields(data):
+        if number == 1 and isinstance(value, bytes):
+            at = float(struct.unpack("<d", value)[0])
+        elif number == 2 and isinstance(value, int):
             step = value if value < 2**63 else 0
         elif number == 5 and isinstance(value, bytes):
             summary = value
-    for number, value in _fields(summary):
-        if number == 1 and isinstance(value, bytes):
-            yield from _summary_value(step, value)
+        elif number == 7 and isinstance(value, bytes):
+            is_start = (1, _SESSION_START) in _fields(value)
+    scalars = [
+        scalar
+        for number, value in _fields(summary)
+        if number == 1 and isinstance(value, bytes)
+        for scalar in _summary_value(step, value)
+    ]
+    return LoggedEvent(step, at, scalars, is_start)
 
 
 def _summary_value(step: int, data: bytes) -> Iterator[Scalar]:

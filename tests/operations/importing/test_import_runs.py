@@ -1,0 +1,304 @@
+"""Runs of other systems become packages: round trips by `export`, foreign files, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import math
+import sqlite3
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roost.base.errors import ConfigError, NotFound, Refused, RoostError, UsageError
+from roost.operations.curves.export_records import export_records
+from roost.operations.importing.import_runs import ImportedPackage, import_runs
+from roost.operations.listing.list_packages import list_packages
+from roost.operations.queue.continue_interrupted import find_interrupted
+from roost.operations.reading.verify import verify
+from roost.package import labels
+from roost.package.package import PackageFolder
+from roost.package.project_preflight import require_runner
+from roost.package.records import Row
+from tests.messages import Messages
+from tests.operations.packages import package
+
+ROWS = (
+    {"step": 10, "epoch": 1, "train/loss": 0.1 + 0.2, "valid/loss": math.nan, "lr": 0.1},
+    {"step": 20, "epoch": 2, "train/loss": 1e-300, "valid/loss": -math.inf, "count": 3},
+    {"step": 20, "epoch": 2, "test/loss": 5e-324, "valid/loss": 1 / 3},
+    {"step": 30, "epoch": 3, "train/loss": -0.0, "perf/data_ms": 2.5},
+)
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("ROOST_STATE", str(tmp_path / "state"))
+
+
+def imported(source: Path, **how: Any) -> list[ImportedPackage]:
+    return list(import_runs(source, root=source.parent / "imported", **how))
+
+
+def only(source: Path, **how: Any) -> PackageFolder:
+    (one,) = imported(source, **how)
+    assert one.is_new
+    return PackageFolder.open(one.package)
+
+
+def bits(value: float) -> Any:
+    return ("nan",) if math.isnan(value) else struct.pack("<d", value)
+
+
+def bitwise(rows: list[Row], *, without: tuple[str, ...] = ()) -> list[dict[str, Any]]:
+    """The rows with the bits of each number."""
+    return [
+        {name: bits(value) for name, value in row.items() if name not in ("nonfinite", *without)}
+        for row in rows
+    ]
+
+
+def exported(tmp_path: Path, kind: str) -> tuple[PackageFolder, Path]:
+    made = package(tmp_path / "runs", "first run", rows=ROWS, checkpoints=False)
+    output = tmp_path / f"out.{kind}"
+    export_records(made.path, kind=kind, output=output)
+    return made, output
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_rows_come_back_bit_for_bit(tmp_path: Path, kind: str) -> None:
+    made, output = exported(tmp_path, kind)
+    found = only(output)
+    assert bitwise(found.records().rows) == bitwise(made.records().rows)
+    assert found.path.name == "out" and found.request["imported"]["system"] == kind
+
+
+def test_tensorboard_keeps_32_bits_and_no_epochs(tmp_path: Path) -> None:
+    made, output = exported(tmp_path, "tensorboard")
+    found, given = only(output).records(), made.records()
+    for name, (steps, values) in given.series.items():
+        at, back = found.series[name]
+        assert at == steps
+        assert [bits(value) for value in back] == [bits(as_float32(value)) for value in values]
+    assert {row["epoch"] for row in found.rows} == {0}
+
+
+def as_float32(value: float) -> float:
+    return float(struct.unpack("<f", struct.pack("<f", value))[0])
+
+
+def test_wandb_keeps_the_bits_and_one_row_for_each_step(tmp_path: Path) -> None:
+    made, output = exported(tmp_path, "wandb")
+    found = only(output)
+    rows, given = found.records().rows, made.records().rows
+    # W&B keeps the first value of a step, and no sign of a zero.
+    merged = [given[0], {**given[2], **given[1]}, {**given[3], "train/loss": 0.0}]
+    assert bitwise(rows, without=("time",)) == bitwise(merged, without=("time",))
+    assert rows[0]["time"] == given[0]["time"] and found.path.name == "first run"
+    assert found.settings == made.settings
+    assert [one.name for one in list_packages(found.path.parent)] == ["first run"]
+
+
+@pytest.mark.soak
+def test_mlflow_keeps_the_bits_and_no_epochs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Soak: MLflow makes a database in seven seconds of the CPU."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")  # of mirrors, never of an export
+    made, output = exported(tmp_path, "mlflow")
+    found = only(output)
+    rows, given = found.records().rows, made.records().rows
+    assert found.path.name == "first run" and found.settings == made.settings
+    assert [row["step"] for row in rows] == [10, 20, 20, 30]
+    for name, (steps, values) in made.records().series.items():
+        back = found.records().series[name]
+        assert (back[0], [bits(one) for one in back[1]]) == (steps, [bits(one) for one in values])
+    assert rows[0]["time"] == pytest.approx(given[0]["time"], abs=0.002)
+
+
+def test_a_package_that_every_reader_takes(tmp_path: Path, messages: Messages) -> None:
+    _, output = exported(tmp_path, "csv")
+    found = only(output, name="baseline")
+    (row,) = list_packages(found.path.parent)
+    assert (row.name, row.state, row.step, row.epoch) == ("baseline", "succeeded", 30, 3)
+    assert row.last == 1 / 3 and row.description == "imported from csv"
+    assert {finding.verdict for finding in verify(found.path)} == {"good"}
+    with pytest.raises(Refused) as caught:
+        require_runner(found)
+    messages.check(caught.value)
+
+
+def test_a_second_import_is_noticed_and_a_run_that_has_grown_is_another(tmp_path: Path) -> None:
+    _, output = exported(tmp_path, "csv")
+    (first,) = imported(output)
+    before = sorted(tmp_path.joinpath("imported").rglob("*"))
+    (again,) = imported(output)
+    assert not again.is_new and again.package == first.package
+    assert sorted(tmp_path.joinpath("imported").rglob("*")) == before
+    moved = output.rename(tmp_path / "moved.csv")
+    assert not imported(moved)[0].is_new
+    line = moved.read_text().splitlines()[-1]
+    moved.write_text(f"{moved.read_text()}{line.replace('30,', '40,', 1)}\n")
+    (grown,) = imported(moved)
+    assert grown.is_new and grown.package != first.package
+
+
+def test_a_table_whose_last_line_was_cut(tmp_path: Path) -> None:
+    (tmp_path / "cut.csv").write_text("step,loss\n1,2\n2")
+    (one,) = imported(tmp_path / "cut.csv")
+    assert one.rows == 1 and one.left_out == ["the last line, which was cut"]
+
+
+def test_tables_of_others(tmp_path: Path) -> None:
+    table = tmp_path / "lightning.csv"
+    table.write_text(
+        "epoch;trainer/global_step;loss;time;model;done;remark\n"
+        "0;9;0.5;;net;true;good\n1;19;nan;;net;false;\n1;4;3;;net;false;\n"
+    )
+    (one,) = imported(table)
+    rows = PackageFolder.open(one.package).records().rows
+    assert [row["step"] for row in rows] == [4, 9, 19] and [row["epoch"] for row in rows] == [1, 0, 1]
+    assert rows[0]["loss"] == 3 and math.isnan(rows[2]["loss"]) and rows[1]["done"] == 1
+    assert PackageFolder.open(one.package).settings == {"model": "net"}
+    assert one.left_out == ["texts in remark"]
+    plain = tmp_path / "plain.tsv"
+    plain.write_text("loss\tsession\n2.0\t7\n1.0\t8\n")
+    (one,) = imported(plain)
+    rows = PackageFolder.open(one.package).records().rows
+    assert [(row["step"], row["loss"], row["session_"]) for row in rows] == [(0, 2.0, 7), (1, 1.0, 8)]
+    assert "numbered" in one.left_out[0]
+
+
+def test_event_files_of_torch(tmp_path: Path) -> None:
+    from torch.utils.tensorboard import SummaryWriter
+
+    for name, first in (("a", 1.0), ("b/inner", 2.0)):
+        with SummaryWriter(str(tmp_path / "logs" / name)) as writer:
+            for step in range(3):
+                writer.add_scalar("loss", first / (step + 1), step)
+                writer.add_scalar("lr", 0.5, step)
+    with SummaryWriter(str(tmp_path / "logs" / "a"), purge_step=2) as writer:
+        writer.add_scalar("loss", 8.0, 2)
+    found = imported(tmp_path / "logs")
+    assert [Path(one.package).name for one in found] == ["a", "b-inner"]
+    rows = PackageFolder.open(found[0].package).records()
+    assert rows.series["loss"] == ([0, 1, 2], [1.0, 0.5, 8.0]) and rows.series["lr"] == ([0, 1], [0.5, 0.5])
+    assert len(rows.rows) == 3
+    assert [one.is_new for one in imported(tmp_path / "logs")] == [False, False]
+    with pytest.raises(UsageError, match="several"):
+        imported(tmp_path / "logs", name="one")
+
+
+def mlflow_database(path: Path) -> None:
+    """The columns of MLflow's tables that are read, with two runs, one of which is deleted."""
+    with sqlite3.connect(path) as database:
+        database.executescript(
+            "CREATE TABLE runs (run_uuid TEXT, name TEXT, status TEXT, start_time INT, end_time INT, "
+            "lifecycle_stage TEXT);"
+            "CREATE TABLE params (key TEXT, value TEXT, run_uuid TEXT);"
+            "CREATE TABLE tags (key TEXT, value TEXT, run_uuid TEXT);"
+            "CREATE TABLE metrics (key TEXT, value REAL, timestamp INT, run_uuid TEXT, step INT, "
+            "is_nan BOOL);"
+        )
+        runs = [
+            ("r1", "big one", "FAILED", 1000_000, 1060_000, "active"),
+            ("r2", "x", "FINISHED", 0, 0, "deleted"),
+        ]
+        database.executemany("INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?)", runs)
+        params = [
+            ("lr", "0.1", "r1"),
+            ("model.width", "8", "r1"),
+            ("name", "on", "r1"),
+            ("a", "1", "r1"),
+            ("a.b", "2", "r1"),
+        ]
+        database.executemany("INSERT INTO params VALUES (?, ?, ?)", params)
+        tags = [
+            ("team", "vision", "r1"),
+            ("mlflow.user", "ann", "r1"),
+            ("mlflow.note.content", "a note", "r1"),
+        ]
+        database.executemany("INSERT INTO tags VALUES (?, ?, ?)", [*tags, ("not a tag", "x y", "r1")])
+        points = [("loss", 0.5, 1001_500, "r1", 1, False), ("loss", 0, 1002_000, "r1", 2, True)]
+        points += [("acc", 1.7976931348623157e308, 1001_600, "r1", 1, False)]
+        database.executemany("INSERT INTO metrics VALUES (?, ?, ?, ?, ?, ?)", points)
+
+
+def test_a_database_of_mlflow_without_mlflow(tmp_path: Path) -> None:
+    mlflow_database(tmp_path / "mlflow.db")
+    (one,) = imported(tmp_path / "mlflow.db")
+    found = PackageFolder.open(one.package)
+    assert found.path.name == "big one"
+    assert found.settings == {"lr": 0.1, "model": {"width": 8}, "name": True, "a": 1, "a.b": 2}
+    (session,) = found.sessions()
+    assert session.state == "failed" and session.recorded.started == 1000.0 and session.recorded.seconds == 60
+    first, second = found.records().rows
+    assert (first["loss"], first["acc"], first["time"]) == (0.5, math.inf, 1001.5)
+    assert math.isnan(second["loss"])
+    given = labels.read(found.path)
+    assert given.tags == ["team:vision"] and given.note == "a note" and "not a tag" in one.left_out[0]
+    assert find_interrupted([str(found.path)]) == []
+
+
+def test_a_file_store_of_mlflow(tmp_path: Path) -> None:
+    for run, stage in (("abc", "active"), ("old", "deleted")):
+        folder = tmp_path / "mlruns" / "0" / run
+        for name in ("metrics/train", "params", "tags"):
+            (folder / name).mkdir(parents=True)
+        (folder / "meta.yaml").write_text(
+            f"run_id: {run}\nstatus: 3\nstart_time: 5000\nend_time: null\nlifecycle_stage: {stage}\n"
+        )
+        (folder / "metrics" / "train" / "loss").write_text("6000 0.25 2\n5500 nan 1\n")
+        (folder / "params" / "lr").write_text("1e-3")
+        (folder / "tags" / "mlflow.runName").write_text("tree")
+    found = only(tmp_path / "mlruns")
+    assert found.path.name == "tree" and found.settings == {"lr": "1e-3"}
+    assert found.records().series["train/loss"][0] == [1, 2] and found.records().rows[1]["time"] == 6.0
+    (tmp_path / "mlruns" / "0" / "abc" / "metrics" / "train" / "loss").write_text("6000 many 2\n")
+    with pytest.raises(ConfigError, match="loss:1"):
+        imported(tmp_path / "mlruns")
+
+
+def test_a_package_of_dlnest(tmp_path: Path) -> None:
+    saved = tmp_path / "Saves" / "2022-01-01"
+    (saved / "tensorboard").mkdir(parents=True)
+    settings = {"runner_file_path": "./Runner.py", "lr": 0.1}
+    (saved / "args.json").write_text(json.dumps(settings))
+    (saved / "_desc: good").touch()
+    (saved / "Checkpoints").mkdir()
+    (saved / "Checkpoints" / "epoch_0.ckpt").write_bytes(b"\x80\x04cposix\nsystem\n.")  # a pickle that acts
+    (one,) = imported(tmp_path / "Saves")
+    found = PackageFolder.open(one.package)
+    assert found.settings == settings and labels.read(found.path).note == "good"
+    assert one.system == "dlnest" and "pickles" in one.left_out[0]
+
+
+REFUSED: dict[str, tuple[type[RoostError], dict[str, str]]] = {
+    "missing.csv": (NotFound, {}),
+    "empty.csv": (ConfigError, {"empty.csv": ""}),
+    "words.csv": (ConfigError, {"words.csv": "a,b\nx,y\nz,w\n"}),
+    "torn.csv": (ConfigError, {"torn.csv": "step,loss\n1,2\n2\n"}),
+    "junk.parquet": (ConfigError, {"junk.parquet": "PAR1"}),
+    "junk.wandb": (ConfigError, {"junk.wandb": "no run"}),
+    "notes": (UsageError, {"notes/readme.txt": "nothing"}),
+    "aim": (Refused, {"aim/.aim/meta": ""}),
+    "own": (Refused, {"own/request.json": "{}"}),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_no_run_is_refused_with_one_line(tmp_path: Path, messages: Messages, name: str) -> None:
+    kind, files = REFUSED[name]
+    for path, text in files.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    with pytest.raises(kind) as caught:
+        imported(tmp_path / name)
+    messages.check(caught.value)
+    assert not (tmp_path / "imported").exists()
+
+
+def test_an_unknown_format(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        imported(tmp_path, format="excel")
+    assert caught.value.setting == "--format"
