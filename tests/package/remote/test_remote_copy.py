@@ -314,6 +314,114 @@ def test_an_index_cannot_write_outside_of_the_package(package: PackageFolder, st
         copy_index.decode(copy_index.encode(changed))
 
 
+def put_changed(store: Path, **fields: object) -> None:
+    """Writes the newest index again, as another program might."""
+    index = msgspec.structs.replace(index_of(store), **fields)
+    (store / "A" / copy_index.index_name(index.number)).write_bytes(copy_index.encode(index))
+
+
+def test_the_run_of_an_index_cannot_lead_to_another_folder(
+    package: PackageFolder, store: Path, tmp_path: Path
+) -> None:
+    uploader(package, store).upload(is_live=False)
+    (tmp_path / "home" / "docs").mkdir(parents=True)
+    (tmp_path / "home" / "docs" / "mine").touch()
+    (tmp_path / "home" / "runs" / ".A.tmp-").mkdir(parents=True)
+    put_changed(store, run="/../../docs")
+    with pytest.raises(BrokenIndex, match="of which run"):
+        restore.restore(copy_of(store), tmp_path / "home" / "runs")
+    assert (tmp_path / "home" / "docs" / "mine").exists()
+
+
+def test_a_link_of_a_cut_restore_is_never_written_through(
+    package: PackageFolder, store: Path, tmp_path: Path
+) -> None:
+    mine = tmp_path / "mine"
+    mine.write_text("mine")
+    data = package.path / "data.bin"
+    data.write_bytes(b"0123456789" * 200)
+    uploading = uploader(package, store)
+    uploading._reader = local_files.FileReader(package.path, piece_bytes=1000)
+    uploading.upload(is_live=False)
+    index = index_of(store)
+    files = {name: file for name, file in index.files.items() if name != "data.bin"}
+    put_changed(
+        store, files=files, links={"data.bin.part-of-pull": str(mine), "x" * 300: "it cuts this restore"}
+    )
+    with pytest.raises(OSError, match="too long"):
+        restore.restore(copy_of(store), tmp_path / "back")
+    (store / "A" / copy_index.index_name(index.number)).write_bytes(copy_index.encode(index))
+    back = restore.restore(copy_of(store), tmp_path / "back")
+    assert mine.read_text() == "mine"
+    assert contents(back.path) == contents(package.path)
+
+
+def test_only_objects_are_deleted_and_none_behind_a_link(
+    package: PackageFolder, store: Path, tmp_path: Path
+) -> None:
+    uploader(package, store).upload(is_live=False)
+    objects = store / "A" / "objects"
+    (objects / "thesis.txt").touch()
+    save(package, 2)
+    uploader(package, store).upload(is_live=False)
+    assert (objects / "thesis.txt").exists()
+    objects.rename(tmp_path / "mine")
+    objects.symlink_to(tmp_path / "mine")
+    there = sorted((tmp_path / "mine").iterdir())
+    save(package, 3)
+    with pytest.raises(StoreError, match="is a link"):
+        uploader(package, store).upload(is_live=False)
+    assert sorted((tmp_path / "mine").iterdir()) == there
+
+
+def test_an_old_index_under_a_newer_name_is_not_taken(package: PackageFolder, store: Path) -> None:
+    uploading = uploader(package, store)
+    uploading.upload(is_live=False)
+    old = (store / "A" / "index-1.json").read_bytes()
+    save(package, 2)
+    uploading.upload(is_live=False)
+    (store / "A" / "index-3.json").write_bytes(old)
+    assert index_of(store).step == 20
+
+
+def test_no_index_is_written_that_no_reader_would_find(package: PackageFolder, store: Path) -> None:
+    uploader(package, store).upload(is_live=False)
+    (store / "A" / "index-999999999999999999.json").touch()
+    save(package, 2)
+    with pytest.raises(BrokenIndex, match="the largest number"):
+        uploader(package, store).upload(is_live=False)
+
+
+def test_a_file_of_a_store_cannot_fill_the_memory(package: PackageFolder, store: Path) -> None:
+    uploader(package, store).upload(is_live=False)
+    os.truncate(store / "A" / "index-1.json", 2**40)
+    with pytest.raises(StoreError, match="more than"):
+        index_of(store)
+
+
+def test_a_time_that_no_file_can_have_does_not_stop_a_restore(
+    package: PackageFolder, store: Path, tmp_path: Path
+) -> None:
+    uploader(package, store).upload(is_live=False)
+    files = index_of(store).files
+    changed = msgspec.structs.replace(files["request.json"], mtime=1e300)
+    put_changed(store, files={**files, "request.json": changed})
+    back = restore.restore(copy_of(store), tmp_path / "back")
+    assert contents(back.path) == contents(package.path)
+
+
+def test_the_fix_for_wrong_bytes_mends_the_copy(package: PackageFolder, store: Path, tmp_path: Path) -> None:
+    uploader(package, store).upload(is_live=False)
+    wrong = store / "A" / "objects" / index_of(store).files["request.json"].pieces[0]
+    wrong.write_bytes(bytes(wrong.stat().st_size))
+    with pytest.raises(StoreError) as error:
+        restore.restore(copy_of(store), tmp_path / "back")
+    assert f"delete objects/{wrong.name} in the store" in str(error.value)
+    wrong.unlink()
+    uploader(package, store).upload(is_live=False)
+    assert contents(restore.restore(copy_of(store), tmp_path / "back").path) == contents(package.path)
+
+
 def test_copies_are_listed(package: PackageFolder, store: Path, tmp_path: Path) -> None:
     assert copies_below(parse_url(str(store))) == []
     uploader(package, store).upload(is_live=False)

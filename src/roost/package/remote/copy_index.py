@@ -22,6 +22,7 @@ from roost.package.checkpoints.checkpoint import Manifest
 FORMAT = 1
 OBJECTS = "objects"
 _HEX = frozenset("0123456789abcdef")
+_OBJECT_DIGITS, _RUN_DIGITS = 64, 32
 MAX_OBJECT_BYTES = 256 * 2**20
 """More than any object has: whatever an index says, a reader fetches no more at once."""
 
@@ -113,6 +114,11 @@ def index_number(name: str) -> int | None:
     )
 
 
+def is_object_name(name: str) -> bool:
+    """Whether a name is that of an object."""
+    return len(name) == _OBJECT_DIGITS and _HEX.issuperset(name)
+
+
 def encode(index: CopyIndex) -> bytes:
     """Returns the bytes of an index, which end with a digest of the rest."""
     body = msgspec.json.encode(index)
@@ -143,6 +149,8 @@ def decode(data: bytes) -> CopyIndex:
 
 def _require_safe(index: CopyIndex) -> None:
     """Refuses an index by which a reader would write outside of the package: any program may have made it."""
+    if len(index.run) != _RUN_DIGITS or not _HEX.issuperset(index.run):  # a part of a folder's name
+        raise BrokenIndex("it does not say of which run it is")
     for name in (*index.files, *index.links, *index.folders):
         parts = name.split("/")
         if "\0" in name or any(part in ("", ".", "..") for part in parts):
@@ -155,5 +163,7 @@ def _require_safe(index: CopyIndex) -> None:
         count = -(-file.size // file.piece_bytes) if file.piece_bytes > 0 and file.size >= 0 else -1
         if count != len(file.pieces) or file.piece_bytes > MAX_OBJECT_BYTES:
             raise BrokenIndex(f"the pieces of {name!r} do not make up its size")
-        if any(len(piece) != 64 or not _HEX.issuperset(piece) for piece in file.pieces):
+        if not all(map(is_object_name, file.pieces)):
             raise BrokenIndex(f"a piece of {name!r} has no name of an object")
+        if name in index.links or name in index.folders:
+            raise BrokenIndex(f"it names {name!r} twice")

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from roost.base import durable, safe_read
 from roost.config.values.store_url import StoreUrl
-from roost.package.remote.store import ObjectMissing, StoreError, short_name
+from roost.package.remote.store import MAX_GET_BYTES, ObjectMissing, StoreError, short_name
 
 T = TypeVar("T")
 _NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)
@@ -31,7 +31,7 @@ class FolderStore:
 
     def put(self, name: str, data: bytes | memoryview) -> None:
         """See `Store.put`."""
-        path = self._root / name
+        path = self._place(name)
 
         def write() -> None:
             durable.make_folders(path.parent)
@@ -48,8 +48,9 @@ class FolderStore:
         path = self._root / name
         try:
             size = path.stat().st_size
+            limit = max(1, min(size, MAX_GET_BYTES))
             return self._call(
-                f"cannot read {short_name(name)}", lambda: bytes(safe_read.read(path, max_bytes=max(size, 1)))
+                f"cannot read {short_name(name)}", lambda: bytes(safe_read.read(path, max_bytes=limit))
             )
         except (FileNotFoundError, NotADirectoryError) as error:
             raise ObjectMissing(f"{self.url.text} has no {name}") from error
@@ -70,7 +71,7 @@ class FolderStore:
 
     def delete(self, name: str) -> None:
         """See `Store.delete`."""
-        path = self._root / name
+        path = self._place(name)
         self._call(f"cannot delete {short_name(name)}", lambda: path.unlink(missing_ok=True))
 
     def sweep(self, folder: str) -> None:
@@ -79,6 +80,16 @@ class FolderStore:
             for entry in (self._root / folder).iterdir():
                 if durable.is_staging(entry.name):
                     durable.discard_abandoned(entry.with_name(entry.name[1:].rpartition(".tmp-")[0]))
+
+    def _place(self, name: str) -> Path:
+        """Returns where an object is written or deleted. Raises StoreError."""
+        path = self._root / name
+        if path.parent != self._root and path.parent.is_symlink():
+            raise StoreError(
+                f"{self.url.text}: its folder {path.parent.name} is a link, which may lead anywhere",
+                fix="put the folder in its place; the URL itself may have links",
+            )
+        return path
 
     def _call(self, what: str, call: Callable[[], T], *, missing: bool = False) -> T:
         try:

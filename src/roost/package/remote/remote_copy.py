@@ -14,6 +14,9 @@ from roost.package.remote.folder_store import FolderStore
 from roost.package.remote.store import ObjectMissing, Store, StoreError
 
 _KEPT_INDEXES = 2
+_INDEX_FIX = (
+    "delete this index in the store; `roost push` of the package, where it still is, writes the copy again"
+)
 
 
 def open_store(url: StoreUrl) -> Store:
@@ -66,18 +69,26 @@ class RemoteCopy:
         broken: BrokenIndex | None = None
         for number in self.index_numbers():
             try:
-                found.append(copy_index.decode(self.store.get(copy_index.index_name(number))))
+                found.append(self._read_index(number))
             except ObjectMissing:  # its writer has deleted it meanwhile, after it wrote a newer one
                 continue
             except BrokenIndex as error:
                 broken = broken or BrokenIndex(
                     f"{copy_index.index_name(number)}: {error.message}",
                     where=self.store.url.text,
-                    fix=error.fix,
+                    fix=error.fix or _INDEX_FIX,
                 )
         if broken is not None and not found:
             raise broken
         return found
+
+    def _read_index(self, number: int) -> CopyIndex:
+        index = copy_index.decode(self.store.get(copy_index.index_name(number)))
+        if (
+            index.number != number
+        ):  # else an old index in the place of the newest would bring back an old state
+            raise BrokenIndex(f"it is the index {index.number}, under another name")
+        return index
 
     def require_index(self) -> CopyIndex:
         """As `newest_index`. Raises NotFound if there is no copy."""
@@ -94,8 +105,16 @@ class RemoteCopy:
 
         Raises:
             StoreError: It could not be written, or has other bytes.
+            BrokenIndex: Its number is too large.
         """
         name, data = copy_index.index_name(index.number), copy_index.encode(index)
+        if copy_index.index_number(name) is None:  # no reader would find it
+            newest = copy_index.index_name(index.number - 1)
+            raise BrokenIndex(
+                f"{newest} has the largest number that there is",
+                where=self.store.url.text,
+                fix=f"delete {newest} in the store: no upload has written it",
+            )
         self.store.put(name, data)
         if self.store.get(name) != data:
             raise StoreError(f"{self.store.url.text} returned other bytes of {name} than were written")
@@ -107,7 +126,10 @@ class RemoteCopy:
         """Returns the objects that the store lists, with their sizes. Raises StoreError."""
         if isinstance(self.store, FolderStore):
             self.store.sweep(OBJECTS)
-        return self.store.sizes(OBJECTS)
+        # What has no name of an object is not of roost, and so is never deleted.
+        return {
+            name: size for name, size in self.store.sizes(OBJECTS).items() if copy_index.is_object_name(name)
+        }
 
     def put_object(self, name: str, data: bytes | memoryview) -> None:
         """Writes an object. Raises StoreError."""
@@ -123,11 +145,13 @@ class RemoteCopy:
         data = self.store.get(f"{OBJECTS}/{name}")
         if len(data) != size:
             raise StoreError(
-                f"{self.store.url.text}: the object {name[:12]}… has {len(data)} bytes instead of {size}"
+                f"{self.store.url.text}: the object {name[:12]}… has {len(data)} bytes instead of {size}",
+                fix=_object_fix(name),
             )
         if hashlib.sha256(data).hexdigest() != name:
             raise StoreError(
-                f"{self.store.url.text}: the object {name[:12]}… has other bytes than were written"
+                f"{self.store.url.text}: the object {name[:12]}… has other bytes than were written",
+                fix=_object_fix(name),
             )
         return data
 
@@ -137,6 +161,12 @@ class RemoteCopy:
             check()
             with contextlib.suppress(ObjectMissing):
                 self.store.delete(f"{OBJECTS}/{name}")
+
+
+def _object_fix(name: str) -> str:
+    return (
+        f"delete {OBJECTS}/{name} in the store; `roost push` of the package, where it still is, puts it again"
+    )
 
 
 def copies_below(url: StoreUrl) -> list[tuple[str, CopyIndex | StoreError | BrokenIndex]]:

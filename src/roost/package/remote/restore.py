@@ -76,6 +76,10 @@ def restore(
         staging = root / f".{index.name}.tmp-{index.run[:12]}"
         durable.make_folder(staging, exist_ok=True)
         with _locked(staging, final):
+            if os.path.lexists(final):  # another process has restored it just now
+                with contextlib.suppress(OSError):
+                    staging.rmdir()
+                continue
             try:
                 got = _Restore(copy, index, staging, note).run()
             except ObjectMissing:  # a newer index was written meanwhile, and old objects were deleted
@@ -159,7 +163,8 @@ class _Restore:
             else:
                 self._advance(file.size)
             path.chmod(file.mode & 0o777)
-            os.utime(path, (file.mtime, file.mtime))
+            with contextlib.suppress(OverflowError):  # no time that this system has
+                os.utime(path, (file.mtime, file.mtime))
         for name, target in self._index.links.items():
             path = self._staging / name
             durable.make_folders(path.parent, below=self._staging)
@@ -167,14 +172,16 @@ class _Restore:
         return self._got
 
     def _remove_others(self) -> None:
-        """Removes what an earlier restore, of another index, has left and this one does not have."""
+        """Removes what an earlier restore, of another index, has left and this one does not have; and all
+        links, which are made last: through one in the place of a file, that would be written elsewhere."""
         for folder, names, files in os.walk(self._staging, topdown=False):
             inner = os.path.relpath(folder, self._staging)
             prefix = "" if inner == "." else f"{inner}/"
             for name in files:
                 known = prefix + name.removesuffix(_PART) if name.endswith(_PART) else prefix + name
-                if known not in self._index.files:
-                    Path(folder, name).unlink()
+                path = Path(folder, name)
+                if known not in self._index.files or path.is_symlink():
+                    path.unlink()
             for name in names:
                 path = Path(folder, name)
                 if path.is_symlink():

@@ -12,6 +12,8 @@ from typing import Protocol
 from roost.base.errors import NotFound, RoostError
 from roost.config.values.store_url import StoreUrl
 
+MAX_GET_BYTES = 2**30
+"""More than an object or an index has: a damaged store must not fill the memory."""
 _MAX_REASON = 200
 _MAX_NAME = len("objects/") + 12
 _SECRET = re.compile(
