@@ -3,7 +3,9 @@ says what is not durable; `roost push` then continues the upload."""
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -72,3 +74,30 @@ def test_a_store_that_fails_delays_nothing_and_nothing_is_called_durable(tmp_pat
         own = {name: data for name, data in contents(package.path).items() if name != remote_status.NAME}
         assert contents(back.path).items() <= own.items()  # all but the checkpoints that the copy leaves out
         assert {name.split("/")[0] for name in own.keys() - contents(back.path).keys()} <= {"Checkpoints"}
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("num_kills", [1, pytest.param(4, marks=pytest.mark.soak)])
+def test_an_upload_process_that_is_killed_is_started_again_and_at_last_given_up(
+    tmp_path: Path, num_kills: int
+) -> None:
+    remote = f"+remote={{url: '{tmp_path / 'store'}', every: 1s, wait: 100s}}"
+    started = exact.start(tmp_path, ["net=mlp", remote, f"pause={0.1 * num_kills}"])
+    pids = set[int | None]()
+    for _ in range(num_kills):
+        killed = wait_for(started.package, lambda status: status.taken is not None and status.pid not in pids)
+        assert killed.pid is not None
+        pids.add(killed.pid)
+        os.kill(killed.pid, signal.SIGKILL)
+    assert exact.wait(started) == 0
+    step = exact.fingerprint(started.package)["step"]
+    lines = PackageFolder.open(started.package).output.read_text().splitlines()
+    again = "roost: remote copy: the process that uploads was killed: it is started again"
+    assert lines.count(again) == min(num_kills, 3)
+    if num_kills == 1:
+        assert lines[-1] == f"remote copy: durable up to step {step}"
+        return
+    assert "roost: remote copy: the process that uploads was killed: nothing more is uploaded" in lines
+    name = started.package.name
+    assert lines[-1] == f"roost: remote copy: NOT durable to the end; `roost push {name}` continues it"
+    assert push(started.package).status.step == step

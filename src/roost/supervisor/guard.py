@@ -151,7 +151,7 @@ def _run_one_session(spec: SessionSpec, warm: WarmWorker | None, uploads: Upload
     if spec.ready_fd is not None:
         os.close(spec.ready_fd)
     uploads.start()
-    status = _wait_for(supervisor_pid)
+    status = _wait_for(supervisor_pid, uploads)
     if status >= 0:
         return status
     seconds = time.monotonic() - began
@@ -218,7 +218,7 @@ def _abort() -> NoReturn:
         os.abort()
 
 
-def _wait_for(supervisor_pid: int) -> int:
+def _wait_for(supervisor_pid: int, uploads: UploadProcess) -> int:
     """Passes control signals on until the supervisor has ended; returns its exit code, or minus its
     signal."""
     while True:
@@ -229,6 +229,7 @@ def _wait_for(supervisor_pid: int) -> int:
         pid, status = os.waitpid(supervisor_pid, os.WNOHANG)  # SIGCHLD comes when a child is paused, too
         if pid == supervisor_pid:
             return os.waitstatus_to_exitcode(status)
+        uploads.restart_if_killed()
 
 
 def _end_orphaned_session(

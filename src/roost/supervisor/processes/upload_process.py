@@ -10,7 +10,8 @@
     writes the seal: "sealed"               uploads the seal, ends
 
 It is no part of the session: neither the supervisor nor a limit ends it. If the guard is killed, it
-sees by the lock of the package when the session has ended.
+sees by the lock of the package when the session has ended. If it is killed itself, as by a lack of memory,
+the guard says so and starts it again.
 """
 
 # Standard library only
@@ -24,7 +25,7 @@ import sys
 import time
 
 from roost.supervisor import signals
-from roost.supervisor.output.output_file import open_output
+from roost.supervisor.output.output_file import open_output, write_line
 from roost.supervisor.session_spec import SessionSpec
 
 _MODULE = ("-P", "-m", "roost.worker.remote_upload")
@@ -33,6 +34,7 @@ _MIN_WAIT_SECONDS = 1.0
 """At a deadline that has come the process is still given this to say how far the copy is."""
 _SEAL_SECONDS = 20.0
 """How long the seal, a few kilobytes, may take after that."""
+_MAX_STARTS = 4
 
 
 class UploadProcess:
@@ -46,7 +48,8 @@ class UploadProcess:
         self._spec = spec
         self._pid: int | None = None
         self._request_fd = self._answer_fd = -1
-        self._is_stopped = False
+        self._num_starts = 0
+        self._is_killed = self._is_given_up = self._is_stopped = False
 
     @property
     def pids(self) -> list[int]:
@@ -55,8 +58,36 @@ class UploadProcess:
 
     def start(self) -> None:
         """Starts the process, unless the session has no remote copy or it was started before."""
-        if self._spec.remote_wait_seconds is None or self._request_fd >= 0:
+        if self._spec.remote_wait_seconds is not None and not self._num_starts:
+            self._spawn()
+        else:
+            self.restart_if_killed()
+
+    def restart_if_killed(self) -> None:
+        """Starts the process again if it was killed, and says so; after some kills only says so."""
+        self._collect()
+        if not self._is_killed:
             return
+        self._is_killed = False
+        self._is_given_up = self._is_stopped or self._num_starts >= _MAX_STARTS
+        then = "nothing more is uploaded" if self._is_given_up else "it is started again"
+        self._print(f"remote copy: the process that uploads was killed: {then}")
+        if not self._is_given_up:
+            self._spawn()
+
+    def _print(self, line: str) -> None:
+        with contextlib.suppress(OSError):
+            output_fd = open_output(self._spec.output)
+            try:
+                write_line(output_fd, line)
+            finally:
+                os.close(output_fd)
+
+    def _spawn(self) -> None:
+        self._num_starts += 1
+        for fd in (self._request_fd, self._answer_fd):
+            if fd >= 0:
+                os.close(fd)
         request_fd, self._request_fd = os.pipe()
         self._answer_fd, answer_fd = os.pipe()
         try:
@@ -83,14 +114,21 @@ class UploadProcess:
     def wait_for_upload(self) -> None:
         """Waits until all is uploaded that the workers have left, but not longer than ``remote.wait`` and the
         deadline. To be called with the control signals blocked: one of them ends the wait."""
-        if self._pid is None:
-            return
         wait = self._spec.remote_wait_seconds or 0.0
         if self._spec.remote_deadline is not None:
             wait = min(wait, self._spec.remote_deadline - time.time())
         wait = max(_MIN_WAIT_SECONDS, wait)
-        self._send(f"ended {time.time() + wait:.3f}\n")
-        self._wait(wait + _MIN_WAIT_SECONDS)
+        deadline, until = time.time() + wait, time.monotonic() + wait + _MIN_WAIT_SECONDS
+        self.restart_if_killed()
+        while self._pid is not None:
+            self._send(f"ended {deadline:.3f}\n")
+            self._wait(until - time.monotonic())
+            if not self._is_killed:
+                return
+            self.restart_if_killed()
+        if self._is_given_up:
+            package = os.path.basename(self._spec.package)  # noqa: PTH119  - without pathlib
+            self._print(f"remote copy: NOT durable to the end; `roost push {package}` continues it")
 
     def end(self) -> None:
         """Has the seal uploaded, and ends the process."""
@@ -107,6 +145,14 @@ class UploadProcess:
             os.waitpid(self._pid, 0)
             self._pid = None
 
+    def _collect(self) -> None:
+        """Notes the end of the process."""
+        if self._pid is None:
+            return
+        pid, status = os.waitpid(self._pid, os.WNOHANG)
+        if pid == self._pid:
+            self._pid, self._is_killed = None, status != 0
+
     def _send(self, line: str) -> None:
         with contextlib.suppress(OSError):  # it was killed
             os.write(self._request_fd, line.encode())
@@ -115,8 +161,8 @@ class UploadProcess:
         """Waits for an answer or for the end of the process."""
         until = time.monotonic() + seconds
         while self._pid is not None and time.monotonic() < until:
-            if os.waitpid(self._pid, os.WNOHANG)[0] == self._pid:
-                self._pid = None
+            self._collect()
+            if self._pid is None:
                 return
             with contextlib.suppress(BlockingIOError):
                 if os.read(self._answer_fd, 1):
