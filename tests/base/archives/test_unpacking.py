@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import random
 import tarfile
@@ -131,3 +132,19 @@ def test_links_inside_and_modes_stay(tmp_path: Path) -> None:
     found = unpack(path, tmp_path / "in")
     assert (found / "same").read_bytes() == (found / "hard").read_bytes() == b"true"
     assert (found / "sub" / "run.sh").stat().st_mode & 0o7777 == 0o755
+
+
+def test_a_tar_file_that_ends_after_an_entry_of_zeros_is_cut(tmp_path: Path) -> None:
+    packed = make_tar(tmp_path / "whole.tar", first=bytes(1024), second=b"2").read_bytes()
+    (tmp_path / "cut.tar").write_bytes(gzip.decompress(packed)[: 512 + 1024])
+    with pytest.raises(Refused, match="ends too early"):
+        unpack(tmp_path / "cut.tar", tmp_path / "out")
+
+
+def test_the_target_of_a_link_cannot_fill_the_memory(tmp_path: Path) -> None:
+    entry = zipfile.ZipInfo("link")
+    entry.external_attr = 0o120777 << 16
+    with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(entry, b"a" * 5000)
+    with pytest.raises(Refused, match="a target of 5,000 bytes"):
+        unpack(tmp_path / "a.zip", tmp_path / "out")

@@ -6,6 +6,7 @@ import json
 import math
 import sqlite3
 import struct
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -303,3 +304,94 @@ def test_an_unknown_format(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         imported(tmp_path, format="excel")
     assert caught.value.setting == "--format"
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("step,loss,loss\n1,2,3\n")
+    with pytest.raises(ConfigError, match="several columns are called loss"):
+        imported(tmp_path / "a.csv")
+
+
+def test_a_cell_may_have_line_ends(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text('step,loss,note\n1,2,"one\ntwo"\n2,3,a\x1cb\u2028c\n')
+    assert only(tmp_path / "a.csv").records().series["loss"] == ([1, 2], [2, 3])
+
+
+def test_an_event_file_with_a_false_length_ends_there(tmp_path: Path) -> None:
+    from torch.utils.tensorboard import SummaryWriter
+
+    from roost.train.mirrors.event_files import EventFile
+
+    with SummaryWriter(str(tmp_path / "logs")) as writer:
+        writer.add_scalar("loss", 1.0, 1)
+    (file,) = (tmp_path / "logs").iterdir()
+    with file.open("ab") as opened:
+        opened.write(struct.pack("<QI", 2**64 - 1, 0))
+    growing = EventFile(file)
+    assert [len(list(growing.new_scalars())) for _ in range(2)] == [1, 0]
+    assert only(tmp_path / "logs").records().series["loss"] == ([1], [1.0])
+
+
+HOSTILE_PARAMS = {
+    "deep": "[" * 3000,
+    "itself": "&a [*a]",
+    "laughs": "{a: &a [x, x], b: &b [*a, *a], c: [*b, *b]}",
+    "empty": None,
+}
+
+
+def test_hostile_texts_in_a_database_of_mlflow(tmp_path: Path) -> None:
+    mlflow_database(tmp_path / "mlflow.db")
+    with sqlite3.connect(tmp_path / "mlflow.db") as database:
+        database.executemany("INSERT INTO params VALUES (?, ?, 'r1')", HOSTILE_PARAMS.items())
+        database.execute("UPDATE tags SET value = NULL")
+    found = only(tmp_path / "mlflow.db").settings
+    assert {name: found[name] for name in HOSTILE_PARAMS} == {**HOSTILE_PARAMS, "empty": ""}
+
+
+@pytest.mark.parametrize("step", ["'first'", "NULL", "1e300"])
+def test_a_step_that_is_none_in_a_database_of_mlflow(tmp_path: Path, step: str) -> None:
+    mlflow_database(tmp_path / "mlflow.db")
+    with sqlite3.connect(tmp_path / "mlflow.db") as database:
+        database.execute(f"UPDATE metrics SET step = {step}")
+    with pytest.raises(ConfigError):
+        imported(tmp_path / "mlflow.db")
+
+
+def test_a_meta_file_of_mlflow_with_values_of_other_types(tmp_path: Path) -> None:
+    folder = tmp_path / "mlruns" / "0" / "r1"
+    (folder / "metrics").mkdir(parents=True)
+    (folder / "metrics" / "loss").write_text("6000 0.25 2\n")
+    (folder / "meta.yaml").write_text("{status: {}, start_time: 1.0e+300, end_time: .nan, run_name: [1]}")
+    assert only(tmp_path / "mlruns").records().series["loss"][0] == [2]
+    (folder / "meta.yaml").write_text("[" * 3000)
+    with pytest.raises(ConfigError, match="no YAML"):
+        imported(tmp_path / "mlruns")
+
+
+def test_hostile_values_in_a_run_of_wandb(tmp_path: Path) -> None:
+    from wandb.proto import wandb_internal_pb2 as proto
+
+    def framed(body: bytes) -> bytes:
+        return struct.pack("<IHB", zlib.crc32(b"\1" + body), len(body), 1) + body
+
+    def record(**values: str) -> bytes:
+        made: Any = proto.Record()  # type: ignore[attr-defined]
+        for name, text in values.items():
+            made.history.item.add(key=name, value_json=text)
+        return framed(made.SerializeToString())
+
+    run: Any = proto.Record()  # type: ignore[attr-defined]
+    run.run.run_id = "abc"
+    file = tmp_path / "run-abc.wandb"
+    file.write_bytes(
+        b":W&B\xe1\xbe\0"
+        + framed(run.SerializeToString())
+        + record(loss="1", _step='"x"', _timestamp="null")
+        + record(loss="2", _step="NaN", _timestamp="1e400")
+        + record(loss="3", _step="9" * 30, deep="[" * 5000, large="9" * 30)
+    )
+    assert [row["loss"] for row in only(file).records().rows] == [1, 2, 3]
+    file.write_bytes(file.read_bytes() + framed(b"\xff\xff\xff"))
+    with pytest.raises(ConfigError, match="a record cannot be read"):
+        imported(file)

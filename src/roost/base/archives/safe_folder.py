@@ -16,7 +16,7 @@ from typing import Any
 from roost.base.errors import Refused
 from roost.base.text.byte_sizes import format_bytes
 
-_LONGEST_LINK = 4096
+LONGEST_LINK = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +127,7 @@ class SafeFolder:
             UnsafeEntry: The name or the target leads out of the folder.
         """
         self._count_entry(is_file=True)
-        if target.startswith("/") or not target or "\0" in target or len(target) > _LONGEST_LINK:
+        if target.startswith("/") or not target or "\0" in target or len(target) > LONGEST_LINK:
             raise UnsafeEntry(f"{name!r} leads out of the folder")
         path = self._place(name)
         self._remove(path)

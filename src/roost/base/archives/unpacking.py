@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any, Literal, cast
 
-from roost.base.archives.safe_folder import SafeFolder, UnpackLimits, UnsafeEntry
+from roost.base.archives.safe_folder import LONGEST_LINK, SafeFolder, UnpackLimits, UnsafeEntry
 from roost.base.errors import NotFound, Refused, RoostError
 
 SUFFIXES = (
@@ -172,6 +172,8 @@ def _unpack_zip(file: IO[bytes], made: SafeFolder, archive: str) -> None:
                 files[name] = entry
         _unpack_files(opened, files, made)
         for name, entry in links.items():
+            if entry.file_size > LONGEST_LINK:  # before it is read into memory
+                raise UnsafeEntry(f"{name!r} is a link with a target of {entry.file_size:,} bytes")
             made.add_link(name, os.fsdecode(opened.read(entry)))
         made.check_links()
 
@@ -292,6 +294,8 @@ def _unpack_tar(stream: _CountedReader, kind: ArchiveFormat, made: SafeFolder, l
                 content.note_entry()
                 _add_entry(archive, entry, made, content)
                 cast(Any, archive).members.clear()  # else a million entries stay in memory
+            if cast(Any, archive).fileobj.tell() <= archive.offset:  # no block of zeros after the last entry
+                raise EOFError("it ends too early")
         content.read_to_end(made)
     made.check_links()
 

@@ -28,6 +28,8 @@ run."""
 _LARGEST = 1.7976931348623157e308
 """What MLflow stores for infinity."""
 _MAX_META_BYTES = 1 << 20
+_MAX_MILLISECONDS = 1e15
+_MAX_STEP = 2**63
 _OWN_TAGS = ("mlflow.", "roost.")
 """How the tags begin that no person has given."""
 _NOTE_TAG, _NAME_TAG = "mlflow.note.content", "mlflow.runName"
@@ -102,9 +104,13 @@ def _read_database(path: Path) -> Iterator[ImportedRun]:
                     for key, step, value, at, is_nan in metrics
                 )
                 known = {"status": status, "start_time": start, "end_time": end, "run_name": name}
-                yield _run(path, str(run), known, dict(params), dict(tags), points)
-    except sqlite3.Error as error:
+                yield _run(path, str(run), known, _texts(params), _texts(tags), points)
+    except (sqlite3.Error, TypeError, ValueError) as error:  # a column may hold values of any type
         raise ConfigError(f"the database cannot be read: {error}", where=path) from None
+
+
+def _texts(pairs: Iterable[tuple[object, object]]) -> dict[str, str]:
+    return {str(key): "" if value is None else str(value) for key, value in pairs}
 
 
 def _read_folders(path: Path) -> Iterator[ImportedRun]:
@@ -119,7 +125,7 @@ def _read_folders(path: Path) -> Iterator[ImportedRun]:
 def _meta(file: Path) -> dict[str, Any]:
     try:
         found = yaml.safe_load(bytes(safe_read.read(file, max_bytes=_MAX_META_BYTES)))
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigError(f"it is no YAML: {error}", where=file) from None
     return found if isinstance(found, dict) else {}
 
@@ -158,6 +164,8 @@ def _run(
 ) -> ImportedRun:
     merger = RowMerger()
     for name, step, value, at in points:
+        if abs(step) >= _MAX_STEP:
+            raise ConfigError(f"the metric {name} has the step {step}", where=source)
         number = math.copysign(math.inf, value) if abs(value) == _LARGEST else value
         merger.add(step, name, number, at / 1000)
     own = {name: value for name, value in tags.items() if not name.startswith(_OWN_TAGS)}
@@ -171,14 +179,19 @@ def _run(
         rows=merger.rows(),
         tags=[f"{name}:{value}" if value else name for name, value in own.items()],
         note=tags.get(_NOTE_TAG, ""),
-        state=_STATES.get(known.get("status"), "stopped"),
+        state=_state(known.get("status")),
         started=_seconds(known.get("start_time")),
         ended=_seconds(known.get("end_time")),
     )
 
 
+def _state(status: object) -> RunState:
+    return _STATES.get(status, "stopped") if isinstance(status, str | int) else "stopped"
+
+
 def _seconds(milliseconds: object) -> float | None:
-    return milliseconds / 1000 if isinstance(milliseconds, int | float) and milliseconds > 0 else None
+    is_time = isinstance(milliseconds, int | float) and 0 < milliseconds < _MAX_MILLISECONDS
+    return milliseconds / 1000 if is_time else None  # type: ignore[operator]
 
 
 def _nested(params: Mapping[str, str]) -> dict[str, Any]:
@@ -201,8 +214,10 @@ def _nested(params: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _plain(text: str) -> Any:
+    if "&" in text and "*" in text:  # a short text whose aliases repeat each other may have no end
+        return text
     try:
         value = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError):
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError):
         return text
     return value if isinstance(value, int | float | bool | list | dict) else text

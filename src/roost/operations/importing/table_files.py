@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import math
 import re
 from collections import Counter
@@ -36,8 +37,8 @@ def read_csv(path: Path) -> Iterator[ImportedRun]:
     delimiter = max(_DELIMITERS, key=first.count)
     csv.field_size_limit(1 << 27)
     try:
-        lines = csv.reader(text.splitlines(), delimiter=delimiter)
-        header = next(lines, [])
+        lines = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+        header = [name.strip() for name in next(lines, [])]
         cells = [line for line in lines if line]
     except csv.Error as error:
         raise ConfigError(f"the table cannot be read: {error}", where=path) from None
@@ -48,7 +49,10 @@ def read_csv(path: Path) -> Iterator[ImportedRun]:
     if wrong is not None:
         what = f"row {wrong} has {len(cells[wrong - 2])} cells, the header {len(header)}"
         raise ConfigError(what, where=path, fix="write the table again, with all cells of each row")
-    columns = {name.strip(): [line[at] for line in cells] for at, name in enumerate(header)}
+    if repeated := [name for name, number in Counter(header).items() if number > 1 and name]:
+        fix = "give each column a name of its own: of two with one name only one would be imported"
+        raise ConfigError(f"several columns are called {join_names(repeated)}", where=path, fix=fix)
+    columns = {name: [line[at] for line in cells] for at, name in enumerate(header)}
     run = _run("csv", path, {name: [_number(cell) for cell in one] for name, one in columns.items()})
     yield replace(run, left_out=[*run.left_out, "the last line, which was cut"]) if is_cut else run
 

@@ -19,6 +19,7 @@ _NONFINITE = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float(
 """As W&B writes them, in texts."""
 _OWN_KEYS = ("_step", "_timestamp", "_runtime", "_wandb", "epoch")
 _KILLED = 255
+_MAX_SECONDS = 1e12
 
 
 def find_files(path: Path) -> list[Path]:
@@ -41,6 +42,7 @@ def read_files(path: Path) -> Iterator[ImportedRun]:
 
 
 def _run(path: Path) -> ImportedRun:
+    from google.protobuf.message import DecodeError
     from wandb.proto import wandb_internal_pb2 as proto
 
     data = bytes(safe_read.read(path, max_bytes=MAX_BYTES))
@@ -50,7 +52,10 @@ def _run(path: Path) -> ImportedRun:
     settings: dict[str, Any] = {}
     rows, left_out = list[Row](), set[str]()
     for body in wandb_offline_log.records(data):
-        record: Any = proto.Record.FromString(body)  # type: ignore[attr-defined]
+        try:
+            record: Any = proto.Record.FromString(body)  # type: ignore[attr-defined]
+        except DecodeError as error:
+            raise ConfigError(f"a record cannot be read: {error}", where=path) from None
         if record.HasField("run"):
             about = record.run
             settings |= _items(about.config.update)
@@ -97,7 +102,7 @@ def _items(items: Any) -> dict[str, Any]:
         name = "/".join(item.nested_key) or item.key
         try:
             found[name] = json.loads(item.value_json)
-        except ValueError:  # of another program
+        except (ValueError, RecursionError):  # of another program
             continue
     return found
 
@@ -105,21 +110,25 @@ def _items(items: Any) -> dict[str, Any]:
 def _row(values: Mapping[str, Any], index: int) -> tuple[Row, set[str]]:
     """Returns the row of one step, and the names of what is no number."""
     row: Row = {
-        "step": int(values.get("_step", index)),
-        "epoch": _whole(values.get("epoch")),
-        "time": float(values.get("_timestamp", 0.0)),
+        "step": _whole(values.get("_step"), index),
+        "epoch": _whole(values.get("epoch"), 0),
+        "time": _seconds(values.get("_timestamp")),
     }
     others = set()
     for name, value in values.items():
         number = _NONFINITE.get(value, value) if isinstance(value, str) else value
         if name in _OWN_KEYS and not (name == "epoch" and number != row["epoch"]):
             continue
-        if isinstance(number, int | float):
+        if isinstance(number, float) or (isinstance(number, int) and abs(number) < 2**63):
             row[free_name(name)] = int(number) if isinstance(number, bool) else number
         else:
             others.add(name)
     return row, others
 
 
-def _whole(value: object) -> int:
-    return int(value) if isinstance(value, int | float) and value == value and abs(value) < 2**53 else 0
+def _whole(value: object, default: int) -> int:
+    return int(value) if isinstance(value, int | float) and abs(value) < 2**53 else default
+
+
+def _seconds(value: object) -> float:
+    return float(value) if isinstance(value, int | float) and abs(value) < _MAX_SECONDS else 0.0

@@ -18,6 +18,8 @@ from typing import NamedTuple
 _HEADER = struct.Struct("<QI")
 _FOOTER_BYTES = 4
 _MAX_READ = 1 << 24
+_MAX_RECORD_BYTES = 1 << 40
+"""More than any record has: a larger length is damage, and no place in a file."""
 _FLOAT, _DOUBLE = 1, 2
 _SESSION_START = 1
 """Values of DataType and of SessionLog.SessionStatus."""
@@ -52,6 +54,8 @@ def read_events(path: Path) -> Iterator[LoggedEvent]:
     with path.open("rb") as file:
         while len(header := file.read(_HEADER.size)) == _HEADER.size:
             size, _ = _HEADER.unpack(header)
+            if size > _MAX_RECORD_BYTES:
+                return
             if size > _MAX_READ:  # a picture, or damage
                 file.seek(size + _FOOTER_BYTES, os.SEEK_CUR)
                 continue
@@ -87,6 +91,8 @@ class EventFile:
         at = 0
         while at + _HEADER.size <= len(data):
             size, _ = _HEADER.unpack_from(data, at)
+            if size > _MAX_RECORD_BYTES:
+                break
             end = at + _HEADER.size + size + _FOOTER_BYTES
             if end > len(data):
                 if end - at > _MAX_READ:  # a picture, or damage
