@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 from pathlib import Path
 
@@ -94,8 +95,6 @@ def test_the_copy_keeps_the_newest_checkpoints_and_the_best(tmp_path: Path, stor
 def test_a_checkpoint_that_the_run_has_removed_stays_until_a_newer_one_is_up(
     package: PackageFolder, store: Path
 ) -> None:
-    import shutil
-
     uploading = uploader(package, store, UploadOptions(keep=1))
     uploading.upload(is_live=True)
     shutil.rmtree(package.checkpoints / "state_1.ckpt")
@@ -106,8 +105,6 @@ def test_a_checkpoint_that_the_run_has_removed_stays_until_a_newer_one_is_up(
 
 
 def test_keep_all_removes_none(package: PackageFolder, store: Path) -> None:
-    import shutil
-
     uploading = uploader(package, store, UploadOptions(keep="all"))
     uploading.upload(is_live=True)
     shutil.rmtree(package.checkpoints / "state_0.ckpt")
@@ -420,6 +417,46 @@ def test_the_fix_for_wrong_bytes_mends_the_copy(package: PackageFolder, store: P
     wrong.unlink()
     uploader(package, store).upload(is_live=False)
     assert contents(restore.restore(copy_of(store), tmp_path / "back").path) == contents(package.path)
+
+
+@pytest.mark.parametrize("lost", ["", "objects"])
+def test_what_the_store_has_lost_is_put_again(
+    package: PackageFolder, store: Path, tmp_path: Path, lost: str
+) -> None:
+    uploading = uploader(package, store)
+    uploading.upload(is_live=True)
+    shutil.rmtree(store / "A" / lost)
+    assert uploading.upload(is_live=True).index.step == 10
+    back = restore.restore(copy_of(store), tmp_path / "back")
+    assert contents(back.path) == contents(package.path)
+
+
+def test_a_checkpoint_that_both_have_lost_is_not_called_durable(
+    package: PackageFolder, store: Path, tmp_path: Path
+) -> None:
+    uploading = uploader(package, store)
+    uploading.upload(is_live=True)
+    newest = index_of(store).files["Checkpoints/state_1.ckpt/model.json"].pieces[0]
+    shutil.rmtree(package.checkpoints / "state_1.ckpt")
+    assert uploading.upload(is_live=True).index.step == 10  # the copy has it still
+    (store / "A" / "objects" / newest).unlink()
+    assert uploading.upload(is_live=True).index.step == 0
+    assert uploader(package, store).upload(is_live=True).index.step == 0
+    assert contents(restore.restore(copy_of(store), tmp_path / "back").path) == contents(package.path)
+
+
+def test_a_table_that_is_written_again_is_not_mixed_with_the_former_one(
+    package: PackageFolder, store: Path, tmp_path: Path
+) -> None:
+    table = package.path / "table.csv"
+    table.write_bytes(b"a" * 2**20 + b"\n")
+    uploading = uploader(package, store)
+    uploading.upload(is_live=True)
+    with table.open("r+b") as file:  # the same file
+        file.write(b"b" * (2**20 + 100) + b"\n")
+    uploading.upload(is_live=True)
+    back = restore.restore(copy_of(store), tmp_path / "back")
+    assert (back.path / "table.csv").read_bytes() == table.read_bytes()
 
 
 def test_copies_are_listed(package: PackageFolder, store: Path, tmp_path: Path) -> None:

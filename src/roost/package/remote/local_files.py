@@ -244,7 +244,7 @@ class FileReader:
         if is_live and _LINES.fullmatch(name):
             size = _end_of_lines(fd, size)
         whole, pieces = hashlib.sha256(), list[str]()
-        if known is not None and known.grown is not None and _has_grown(known, stamp, size):
+        if known is not None and known.grown is not None and _has_grown(known, stamp, size, fd):
             whole = known.grown.copy()
             pieces = known.file.pieces[: known.file.size // GROWING_PIECE_BYTES]
         digest = whole
@@ -363,8 +363,17 @@ def _stamp(found: os.stat_result) -> tuple[int, int, int, int]:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def _has_grown(known: _Known, stamp: tuple[int, int, int, int], size: int) -> bool:
-    return known.stamp[:2] == stamp[:2] and known.file.size <= size
+def _has_grown(known: _Known, stamp: tuple[int, int, int, int], size: int, fd: int) -> bool:
+    """Whether a file is the known one with more at its end. A program may also write all of it again: then
+    the first whole piece or the last differs."""
+    if known.stamp[:2] != stamp[:2] or known.file.size > size:
+        return False
+    pieces = known.file.pieces[: known.file.size // GROWING_PIECE_BYTES]
+    for number in {0, len(pieces) - 1} if pieces else ():
+        data = _pread_all(fd, GROWING_PIECE_BYTES, number * GROWING_PIECE_BYTES)
+        if hashlib.sha256(data).hexdigest() != pieces[number]:
+            return False
+    return True
 
 
 def _copied(found: os.stat_result, size: int, sha256: str, piece_bytes: int, pieces: list[str]) -> CopiedFile:

@@ -29,6 +29,7 @@ from roost.base.errors import Refused
 from roost.base.system import mounts
 from roost.config.sections.checkpoint import BestSettings
 from roost.config.sections.remote import RemoteSettings
+from roost.package.checkpoints import checkpoint
 from roost.package.checkpoints.checkpoint import Manifest
 from roost.package.checkpoints.retention import BestRule
 from roost.package.package import PackageFolder
@@ -126,6 +127,8 @@ class Uploader:
         self._unsure: dict[str, int] = {}
         """Objects that the store lists, and to which no index refers: an upload was cut."""
         self._number = 0
+        self._has_lost = False
+        """Whether the store has lost something to which its newest index refers."""
         self._is_proven: bool | None = None
         """Whether the newest index certainly is in the store; None: it is not known yet."""
         self.pending_bytes = 0
@@ -174,7 +177,7 @@ class Uploader:
         began = time.monotonic()
         self.connect()
         assert self._present is not None
-        self._require_still_own()
+        self._forget_lost(self._require_still_own())
         unstable: set[str] = set()
         for _ in range(_TRIES):
             with ExitStack() as opened:
@@ -190,7 +193,7 @@ class Uploader:
             changed = ", ".join(sorted(unstable)[:3])
             raise StoreError(f"files of the package change faster than they can be read: {changed}, …")
         index = self._index(local, plan, is_live=is_live)
-        if self._is_news(index):
+        if self._has_lost or self._is_news(index):
             self._put_index(index)
             self._is_proven = None
         else:
@@ -200,6 +203,30 @@ class Uploader:
         self._delete_unneeded()
         seconds = time.monotonic() - began
         return UploadResult(index, self._is_proven, plan.num_bytes, seconds, local.left_out)
+
+    def _forget_lost(self, numbers: list[int]) -> None:
+        """Forgets what the store has lost of the copy since it was put, so that it is put again, and is not
+        called durable if the package does not have it either."""
+        before = self._before
+        if before is None or self._present is None:
+            return
+        listed = self._copy.objects()
+        self._present = {name: size for name, size in self._present.items() if listed.get(name) == size}
+        lost = before.objects().keys() - self._present
+        if lost:
+            files = {name: file for name, file in before.files.items() if lost.isdisjoint(file.pieces)}
+            gone = before.files.keys() - files
+            folders = {
+                one.id: f"{checkpoint.checkpoint_folder(Path('Checkpoints'), one.id).as_posix()}/"
+                for one in before.checkpoints
+            }
+            checkpoints = [
+                one
+                for one in before.checkpoints
+                if not any(name.startswith(folders[one.id]) for name in gone)
+            ]
+            self._before = msgspec.structs.replace(before, files=files, checkpoints=checkpoints)
+        self._has_lost |= bool(lost) or before.number not in numbers
 
     def _read(self, unstable: set[str], opened: ExitStack, *, is_live: bool) -> LocalFiles:
         copied = list(self._before.checkpoints) if self._before is not None else []
@@ -224,8 +251,9 @@ class Uploader:
         best = best_rules(self._package)
         return upload_plan.kept_checkpoints(local, copied, keep=self._options.keep, best=best)
 
-    def _require_still_own(self) -> None:
-        """Refuses if another process has written an index since the last upload."""
+    def _require_still_own(self) -> list[int]:
+        """Returns the numbers of the indexes; refuses if another process has written one since the last
+        upload."""
         numbers = self._copy.index_numbers()
         if numbers and numbers[0] > self._number:
             owner = next((index.owner for index in self._copy.kept_indexes()), None)
@@ -235,6 +263,7 @@ class Uploader:
                 where=self._copy.store.url.text,
                 fix="continue the run there, or take the copy back with `roost push --steal`",
             )
+        return numbers
 
     # ---- objects ------------------------------------------------------------------------------------------
 
@@ -321,6 +350,7 @@ class Uploader:
         self._check_stop()
         self._require_still_own()
         self._copy.put_index(index)
+        self._has_lost = False
         self._earlier = [index, *self._earlier][:2]
         self._before, self._number = index, index.number
 
