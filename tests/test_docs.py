@@ -381,7 +381,7 @@ def test_the_first_project_computes() -> None:
 
 WITHOUT_JSON = {
     **dict.fromkeys(
-        ("new", "convert", "continue", "join", "fork", "rerun", "debug", "lease", "tensorboard"),
+        ("new", "convert", "push", "continue", "join", "fork", "rerun", "debug", "lease", "tensorboard"),
         "does something",
     ),
     **dict.fromkeys(("stop", "kill", "hold", "release", "priority", "drain"), "an order"),

@@ -5,6 +5,7 @@ commands: one module for each command
 options: options that several commands share
 __main__: the program: the list of commands, errors and exit codes
 other_tools: commands, options and scripts of other tools, and what to type here
+upload_wait: the last upload to a remote copy, after the end of a session
 live_run: follows a running session, and handles Ctrl-C
 surface: the words and screens of a terminal, or of the cell of a notebook
 live_call: follows a script in an analyzer

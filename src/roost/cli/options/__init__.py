@@ -4,6 +4,7 @@ arguments.
 checkpoint_option: `-c` of the commands that load a checkpoint
 device_option: `--device` and `-CPU`
 rank_options: `--devices`, `-DDP` and other options about processes, and `--time-limit`
+remote_option: `--remote`, the remote copy of a new package
 evaluation_options: `--checkpoints`, `--variants` and others that say what is evaluated
 program_options: a program after `--`, and the options that apply to it
 trust_option: `--trust`

@@ -4,6 +4,8 @@ fsspec and the library of the scheme are imported when a store is opened. Creden
 libraries look for them, never from roost.
 """
 
+# Not durable: the store of another machine, whose objects are read again
+
 from __future__ import annotations
 
 import importlib
@@ -49,9 +51,7 @@ class FsspecStore:
         """Returns the file system and the path in it. Stores of one service share a first connection."""
         options = _options(self.url.scheme)
         try:
-            fs, root = self._fsspec.core.url_to_fs(
-                self.url.text, skip_instance_cache=not is_first, use_listings_cache=False, **options
-            )
+            fs, root = self._fsspec.core.url_to_fs(self.url.text, skip_instance_cache=not is_first, **options)
         except (ImportError, ValueError) as error:
             raise StoreError(
                 f"{self.url.text}: {clean_reason(error)}", fix="write one of: " + ", ".join(LIBRARIES)
@@ -162,11 +162,11 @@ def _options(scheme: str) -> dict[str, Any]:
     if scheme in ("s3", "s3a"):
         retries = {"max_attempts": 2, "mode": "standard"}
         timeouts = {"connect_timeout": _CONNECT_SECONDS, "read_timeout": _READ_SECONDS}
-        return {"config_kwargs": {**timeouts, "retries": retries}}
+        return {"config_kwargs": {**timeouts, "retries": retries}, "use_listings_cache": False}
     if scheme in ("sftp", "ssh"):
         times = dict.fromkeys(("timeout", "banner_timeout", "auth_timeout"), _CONNECT_SECONDS)
         return {"host_key_policy": _known_hosts(), **times}
-    return {}
+    return {"use_listings_cache": False}
 
 
 def _known_hosts() -> Any:

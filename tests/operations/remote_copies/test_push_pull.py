@@ -1,0 +1,74 @@
+"""`push` and `pull` as operations: which store, what is listed, what is refused."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from roost.base.errors import NotFound, Refused, UsageError
+from roost.operations.remote_copies.pull import pull
+from roost.operations.remote_copies.push import push
+from roost.package.remote import ownership, remote_status
+from tests.messages import Messages
+from tests.package.remote.packages import contents, make, save
+
+
+def test_a_package_is_pushed_again_to_the_store_that_it_knows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: Messages
+) -> None:
+    package = make(tmp_path / "runs")
+    save(package, 0)
+    with pytest.raises(UsageError) as error:
+        push(package.path)
+    messages.check(error.value)
+    monkeypatch.chdir(tmp_path)
+    first = push(package.path, "store")  # a path of the current folder
+    assert first.url == str(tmp_path / "store" / "A")
+    assert first.upload.put_bytes > 0
+    again = push(package.path)
+    assert again.upload.put_bytes == 0
+    status = remote_status.read(package.path)
+    assert status is not None
+    assert (status.step, status.error, status.state) == (0, None, "ended")
+    assert remote_status.describe(status) == "durable up to step 0"
+
+
+def test_the_session_settings_name_the_store_and_its_options(tmp_path: Path) -> None:
+    package = make(tmp_path / "runs")
+    for id in range(3):
+        save(package, id)
+    package.new_session({"kind": "train", "remote": {"url": str(tmp_path / "store"), "keep": 1}})
+    pushed = push(package.path)
+    assert [one.id for one in pushed.upload.index.checkpoints] == [2]
+
+
+def test_two_processes_do_not_upload_one_package(tmp_path: Path, messages: Messages) -> None:
+    package = make(tmp_path / "runs")
+    fd = ownership.lock_uploads(package.path)
+    assert fd is not None
+    with pytest.raises(Refused) as error:
+        push(package.path, str(tmp_path / "store"))
+    messages.check(error.value)
+    os.close(fd)
+    push(package.path, str(tmp_path / "store"))
+
+
+def test_a_folder_of_copies_is_listed_and_one_is_restored(tmp_path: Path, messages: Messages) -> None:
+    store = tmp_path / "store"
+    with pytest.raises(NotFound) as error:
+        pull(str(store), tmp_path / "back")
+    messages.check(error.value)
+    package = make(tmp_path / "runs")
+    save(package, 0)
+    push(package.path, str(store))
+    (store / "B").mkdir()
+    (store / "B" / "index-1.json").write_bytes(b"{}")
+    listed = pull(str(store), tmp_path / "back")
+    assert listed.restored is None
+    assert [(one.name, one.copied is not None) for one in listed.copies] == [("A", True), ("B", False)]
+    restored = pull(str(store / "A"), tmp_path / "back").restored
+    assert restored is not None
+    own = {name: data for name, data in contents(package.path).items() if name != remote_status.NAME}
+    assert contents(restored.path) == own
