@@ -477,3 +477,8 @@ def test_an_index_holds_no_secret_of_the_environment(
     for path in (store / "A").glob("index-*"):
         assert b"very-secret-key" not in path.read_bytes()
         assert json.loads(path.read_bytes().splitlines()[0])["name"] == "A"
+
+
+def test_a_store_at_a_file_is_refused_with_a_fix(package: PackageFolder) -> None:
+    with pytest.raises(StoreError, match="name a folder"):
+        uploader(package, Path("/dev/null")).upload(is_live=False)

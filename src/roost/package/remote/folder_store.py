@@ -19,6 +19,17 @@ T = TypeVar("T")
 _NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)
 """What a mounted drive answers that cannot sync a folder."""
 
+_NO_ROOM = "make room in the store, or set a smaller remote.keep"
+_NO_ACCESS = "check that this user may read, write and delete there"
+_FIXES = {
+    errno.ENOSPC: _NO_ROOM,
+    errno.EDQUOT: _NO_ROOM,
+    errno.EACCES: _NO_ACCESS,
+    errno.EPERM: _NO_ACCESS,
+    errno.EROFS: _NO_ACCESS,
+    errno.ENOTDIR: "name a folder, or a path at which one can be made",
+}
+
 
 class FolderStore:
     """The store in a folder."""
@@ -102,7 +113,8 @@ class FolderStore:
             raise self._error(what, error) from error
 
     def _error(self, what: str, error: OSError) -> StoreError:
-        return StoreError(f"{self.url.text} {what}: {error.strerror or error}")
+        fix = _FIXES.get(error.errno) if error.errno is not None else None
+        return StoreError(f"{self.url.text} {what}: {error.strerror or error}", fix=fix)
 
 
 def _files(folder: Path) -> dict[str, int]:
