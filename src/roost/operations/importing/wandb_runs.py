@@ -42,7 +42,7 @@ def read_files(path: Path) -> Iterator[ImportedRun]:
 
 
 def _run(path: Path) -> ImportedRun:
-    from google.protobuf.message import DecodeError
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped, unused-ignore]
     from wandb.proto import wandb_internal_pb2 as proto
 
     data = bytes(safe_read.read(path, max_bytes=MAX_BYTES))
