@@ -106,7 +106,7 @@ class ArchiveSource:
                 ) from None  # fmt: skip
             raise self._missing_library(scheme, str(error).partition("\n")[0]) from None
         try:
-            with system.open(path, "rb", block_size=_BLOCK_BYTES) as file:
+            with system.open(path=path, mode="rb", block_size=_BLOCK_BYTES) as file:
                 yield getattr(file, "size", None), file
         except RoostError:
             raise
