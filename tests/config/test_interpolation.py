@@ -74,7 +74,6 @@ def test_late_names_stay_until_they_are_known() -> None:
 def test_what_is_still_waiting() -> None:
     values = {"a": ["x-${total_steps}"], "b": {"c": "${steps_per_epoch}"}, "d": "$${total_steps}", "e": 1}
     assert list(find_references(values, LATE_NAMES)) == [("a.0", "total_steps"), ("b.c", "steps_per_epoch")]
-    assert list(find_references(values, {"steps_per_epoch"}, "o")) == [("o.b.c", "steps_per_epoch")]
 
 
 def test_without_late_names_they_are_unknown(messages: Messages) -> None:

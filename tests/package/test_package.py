@@ -406,7 +406,7 @@ def test_what_holds_the_lock_is_named_for_what_it_is(
 ) -> None:
     fd = package.lock()
     number = package.new_session({"kind": "python"})
-    with pytest.raises(Refused, match=rf"\bsession 1\b.*\b{os.getpid()}\b.*`with`"):
+    with pytest.raises(Refused, match=r"\bthis program, session 1\b.*`with`"):
         package.lock()
     sessions.UnsupervisedRecord(package.path / "sessions" / f"{number}.json", number).end("stopped", "closed")
     monkeypatch.setattr(session_folder, "_LOCK_WAIT_SECONDS", 0.0)

@@ -70,6 +70,8 @@ class UploadLoop:
         """Whether no session writes any more: what is uploaded from then on is the last state."""
         self._wake = threading.Event()
         self.is_done = threading.Event()
+        self._has_given_up = threading.Event()
+        """Whether the thread has ended, because a further upload would fail in the same way."""
         self._uploader: Uploader | None = None
         self._status = self._first_status()
 
@@ -97,6 +99,8 @@ class UploadLoop:
     def end_session(self) -> None:
         """Makes the upload that follows the last one."""
         self.is_done.clear()
+        if self._has_given_up.is_set():  # no upload follows: nothing is waited for
+            self.is_done.set()
         self._has_ended.set()
         self._wake.set()
 
@@ -138,6 +142,7 @@ class UploadLoop:
                     return
                 except NotFound as error:
                     if not self._package.path.is_dir():  # the package was removed: so it was wanted
+                        self._has_given_up.set()
                         self.is_done.set()
                         return
                     self._give_up(error)
@@ -215,6 +220,7 @@ class UploadLoop:
         text = _one_line(error)
         self._print(f"remote copy: {text}")
         self._update(state="refused", error=text, error_since=time.time())
+        self._has_given_up.set()
         self.is_done.set()
 
     def _update(self, **fields: object) -> None:

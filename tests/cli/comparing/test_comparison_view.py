@@ -97,6 +97,8 @@ def test_where_settings_were_set_if_that_differs(tmp_path: Path) -> None:
     a, b = (make(tmp_path / "runs", name) for name in "ab")
     b.new_session({"kind": "train", "overrides": ["optimizers.main.lr=0.5"]})
     assert re.search(r"SET IN A  +SET IN B\n.* default  +command line of session 2", text([a.path, b.path]))
+    b.new_session({"kind": "train", "overrides": ["optimizers.main.lr=0.5", "+extra=1"]})
+    assert re.search(r"extra +\(not set\)  1 +command line of session 3", text([a.path, b.path]))
 
 
 def test_the_order_of_the_samples_and_what_is_inexact(tmp_path: Path) -> None:

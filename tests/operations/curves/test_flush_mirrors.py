@@ -85,5 +85,7 @@ def test_packages_without_mirrors_are_passed_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
 ) -> None:
     mirrored(tmp_path)
+    for kind in ("command", "import"):
+        PackageFolder.create(tmp_path / "runs", name=kind, values={}, request={"kind": kind})
     monkeypatch.chdir(tmp_path)
     assert list(list_mirrors(words)) == []

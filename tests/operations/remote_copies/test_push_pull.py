@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from roost.base.errors import NotFound, Refused, UsageError
+from roost.base.errors import ConfigError, NotFound, Refused, UsageError
 from roost.operations.remote_copies.pull import pull
 from roost.operations.remote_copies.push import push
 from roost.package.remote import ownership, remote_status
@@ -72,3 +72,13 @@ def test_a_folder_of_copies_is_listed_and_one_is_restored(tmp_path: Path, messag
     assert restored is not None
     own = {name: data for name, data in contents(package.path).items() if name != remote_status.NAME}
     assert contents(restored.path) == own
+
+
+def test_a_url_with_one_slash_is_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: Messages
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError) as error:
+        push(make(tmp_path / "runs").path, "s3:/bucket/runs")
+    messages.check(error.value)
+    assert not (tmp_path / "s3:").exists()

@@ -6,15 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from roost.base.errors import ConfigError, Refused
+from roost.base.errors import ConfigError, NotFound, Refused
 from roost.config.sections.requirements import RequireSettings
 from roost.devices.card import Card
-from roost.devices.resource_request import CardRequirement
+from roost.devices.resource_request import CardRequirement, TaskOptions
 from roost.operations.lifecycle.run import RunRequest, run
+from roost.operations.programs.program_package import TypedProgram, prepare_program
 from roost.operations.queue.submit import SubmitRequest, submit
 from roost.operations.sessions import requirements
 from roost.operations.sessions.foreground_lease import cards_of_session
 from roost.operations.sessions.requirements import card_requirement, require_cards, require_versions
+from roost.package.remote import remote_copy
 from roost.package.session_schema import SessionRequest
 from tests.lab.labs import Lab
 from tests.messages import Messages
@@ -127,3 +129,33 @@ def test_a_task_that_no_card_fits_is_refused(tmp_path: Path, messages: Messages)
     messages.check(refused.value)
     assert not (tmp_path / "runs").exists()
     lab.close()
+
+
+def test_a_task_on_the_cpu_is_refused_if_a_card_is_required(tmp_path: Path, messages: Messages) -> None:
+    lab, on_cpu = Lab(tmp_path), TaskOptions(gpus=0)
+    config = project(tmp_path / "project", require="{gpu: T4}")
+    overrides = [f"save_root={tmp_path / 'runs'}"]
+    with lab.here(), pytest.raises(Refused) as refused:
+        submit(SubmitRequest(config=config, overrides=overrides, command=["roost"], options=on_cpu))
+    messages.check(refused.value)
+    assert not (tmp_path / "runs").exists()
+    lab.close()
+
+
+def test_a_store_whose_library_is_missing_is_refused_before_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: Messages
+) -> None:
+    monkeypatch.setattr(remote_copy, "find_spec", lambda name: None if name == "gcsfs" else name)
+    remote = "+remote={url: 'gs://bucket/runs'}"
+    config = project(tmp_path / "project")
+    for start in (
+        lambda: run(RunRequest(config=config, overrides=[remote], command=["roost"])),
+        lambda: submit(SubmitRequest(config=config, overrides=[remote], command=["roost"])),
+    ):
+        with pytest.raises(NotFound) as error:
+            start()
+        messages.check(error.value)
+    program = TypedProgram(command=["true"], folder=config.parent, remote="gs://bucket/runs")
+    with pytest.raises(NotFound), prepare_program(program):
+        pass
+    assert not (config.parent / "runs").exists()

@@ -36,6 +36,7 @@ def test_a_url_is_read(text: str, shown: str | None) -> None:
         "abfs://container/runs?sig=secret",
         "relative/runs",
         "s3://",
+        "https://host/runs",
     ],
 )
 def test_a_url_with_a_credential_is_refused_and_not_repeated(text: str, messages: Messages) -> None:

@@ -91,6 +91,14 @@ def test_an_error_of_the_first_step_is_not_hidden(tmp_path: Path, monkeypatch: p
         tuned(package, monkeypatch)
 
 
+def test_settings_that_need_a_validation_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset = DATASET.replace("Data(train=", "Data(valid=Points(4, 0), train=")
+    monitor = {"monitor": "valid/loss", "mode": "min"}
+    package = toy(tmp_path, dataset=dataset, early_stopping=monitor, checkpoint={"best": [monitor]})
+    report = tuned(package, monkeypatch, "prefetch")
+    assert [one.target for one in report.findings] == ["prefetch"]
+
+
 def test_three_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: Messages) -> None:
     package = toy(tmp_path, samples=3, step_seconds=0.001, data={"batch_size": 2})
     report = tuned(package, monkeypatch, "workers", "prefetch", "batch_size", "lr")

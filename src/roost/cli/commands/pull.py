@@ -57,7 +57,7 @@ def command(url: str, into: Path, as_json: bool) -> int:
         fields = _fields(restored.path.name, url, restored.index, None)
         terminal.print_json({**fields, "path": str(restored.path), "was_there": restored.was_there})
         return 0
-    what = "is there already, with the same bytes" if restored.was_there else "restored and verified"
+    what = "are there already, with the same bytes" if restored.was_there else "restored and verified"
     step = f", up to step {restored.index.step}" if restored.index.step is not None else ""
     terminal.print_status(
         f"{len(restored.index.files)} files ({format_bytes(restored.index.num_bytes)}) {what}{step}"

@@ -215,7 +215,9 @@ class _View:
             cells = ["(not set)" if at in one.absent else _shorten(_format_value(value), most)
                      for at, value in enumerate(one.values)]  # fmt: skip
             # Where all have set it in the same place, that explains no difference.
-            places = [origin or "default" for origin in one.origins] if len(set(one.origins)) > 1 else []
+            places = [
+                "" if at in one.absent else origin or "default" for at, origin in enumerate(one.origins)
+            ] if len(set(one.origins)) > 1 else []  # fmt: skip
             rows.append([one.name, *cells, *(places or [""] * self._count)])
         return Section("settings", header=["SETTING", *self._names, *origins], rows=self._cells(rows),
                         dropped=[origins])  # fmt: skip

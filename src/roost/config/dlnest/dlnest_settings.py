@@ -125,7 +125,8 @@ def parse_dlnest_settings(values: Mapping[str, Any], *, where: Where = lambda ke
             is unknown.
     """
     section = {} if values.get(SECTION) is None else values[SECTION]
-    store_url.refuse_credential_keys(section.get("remote"), setting=f"{SECTION}.remote", where=where)
+    if isinstance(section, Mapping):
+        store_url.refuse_credential_keys(section.get("remote"), setting=f"{SECTION}.remote", where=where)
     own = section_schema.read_section(RoostSection, section, key=SECTION, where=where)
     check_execution(own, where, section=SECTION)
     check_saves(own.checkpoint.every, f"{SECTION}.checkpoint.every", where)

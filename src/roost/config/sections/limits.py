@@ -19,15 +19,12 @@ class LimitSettings(Struct, frozen=True, kw_only=True):
     ] = None
     deadline_file: Annotated[
         str | None,
-        help_text(
-            "file with a time by which sessions must have ended, which may appear or change while one runs"
-        ),
+        help_text("file with the time by which a session must end; it may change meanwhile"),
     ] = None
     session_length: Annotated[
         str | None,
         help_text(
-            "length of a session since the machine started, such as 24h, in place of what is known of Colab "
-            "and Kaggle; never: no limit",
+            "24h: how long the machine lasts, in place of Colab's or Kaggle's limit; never",
             fix=HAS_UNIT,
         ),
     ] = None

@@ -21,7 +21,7 @@ class RemoteSettings(Struct, frozen=True, kw_only=True):
     ] = 2
     verify: Annotated[
         Literal["bytes", "size"],
-        help_text("whether each object is read again after its upload, or only its size is compared"),
+        help_text("bytes: each object is read again after its upload; size: its size is compared"),
     ] = "bytes"
     max_mb_per_second: Annotated[_Rate | None, help_text("bandwidth of the upload; by default all")] = None
     wait: Annotated[

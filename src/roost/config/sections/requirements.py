@@ -14,9 +14,7 @@ class RequireSettings(Struct, frozen=True, kw_only=True):
 
     gpu: Annotated[
         str | list[str] | None,
-        help_text(
-            "model of each GPU: a part of its name, or a pattern such as *A100*; of a list one suffices"
-        ),
+        help_text("model of each GPU: a part of its name, or a pattern (*A100*); or one of a list"),
     ] = None
     memory: Annotated[
         str | None, help_text("least memory of each GPU, such as 20GB; in powers of 1000, as makers name it")

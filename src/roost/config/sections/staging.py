@@ -33,7 +33,7 @@ class StagedArchiveSettings(Struct, frozen=True, kw_only=True):
     ] = None
     keep_gb: Annotated[
         _Number | None,
-        help_text("size of all staged archives there above which the least recently used are removed"),
+        help_text("size of all staged archives there; above it the least recently used are removed"),
     ] = None
     max_gb: Annotated[_Number, help_text("most GB that the archive may unpack to")] = 1000.0
     max_files: Annotated[Positive, help_text("most files that the archive may have")] = 20_000_000

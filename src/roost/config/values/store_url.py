@@ -86,6 +86,10 @@ def parse_url(text: str, *, setting: str = SETTING, where: object = None) -> Sto
         return StoreUrl("file", os.path.normpath(path))
     scheme, rest = found[1].lower(), found[2].rstrip("/")
     _refuse_credentials(scheme, rest, setting, where)
+    if scheme not in LIBRARIES:
+        message = f"there are no stores of {scheme}://"
+        fix = f"write a folder, or one of {', '.join(f'{one}://' for one in LIBRARIES)}"
+        raise ConfigError(message, setting=setting, received=text, where=where, fix=fix)
     if not rest.strip("/") or any(not part.isprintable() for part in rest):
         fix = f"write {scheme}://BUCKET/FOLDER"
         raise ConfigError("names no place", setting=setting, received=text, where=where, fix=fix)

@@ -17,6 +17,7 @@ from roost.operations.listing.known_folders import known_folders
 from roost.operations.listing.list_packages import find_packages
 from roost.operations.listing.named_packages import select_packages
 from roost.operations.reading import package_schema
+from roost.package.kinds import PackageKind
 from roost.package.package import PackageFolder
 from roost.package.project_preflight import parse_package_settings
 from roost.package.session_schema import LIVE_STATES
@@ -104,6 +105,8 @@ def _mirrors(words: Sequence[str]) -> Iterator[tuple[PackageFolder, list[_Mirror
 
 
 def _mirrors_of(package: PackageFolder) -> Iterator[_MirrorSettings]:
+    if not PackageKind.of(package.request).trains:  # programs and imported runs: only trainings have mirrors
+        return
     where = setting_locations(package)
     settings = parse_package_settings(
         package, package.settings, project=package.project, folder=str(package.path), where=where

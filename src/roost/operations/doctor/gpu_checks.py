@@ -73,7 +73,11 @@ def judge_torch(facts: TorchFacts) -> Iterator[Diagnosis]:
         yield problem(f"torch cannot be imported: {build.failure}", "install torch again: pip install torch")
         return
     if not real:
-        built = f"built for CUDA {build.cuda}" if build.cuda else f"for the CPU, {build.threads} threads"
+        built = (
+            f"built for CUDA {build.cuda}"
+            if build.cuda
+            else f"for the CPU, {build.threads} thread{'s' * (build.threads != 1)}"
+        )
         yield ok(f"torch {build.version}, {built}")
         return
     newest = driver.health.cuda_version

@@ -16,6 +16,7 @@ from roost.operations.doctor.diagnosis import Diagnosis, DoctorSubject, ok, prob
 from roost.operations.listing.known_folders import known_folders
 from roost.operations.listing.list_packages import find_packages
 from roost.operations.reading import package_schema
+from roost.operations.sessions import requirements
 from roost.package import live_progress, records, sessions
 from roost.package.package import PackageFolder
 from roost.package.package_draft import prepare_training
@@ -225,6 +226,7 @@ def read_config(subject: DoctorSubject) -> ConfigFacts | None:
     try:
         draft = prepare_training(layers.load(subject.config))
         enabled_mirrors(draft.settings.mirrors)
+        requirements.require_store_library(draft.settings.remote)
     except (RoostError, OSError) as error:
         fix = error.fix if isinstance(error, RoostError) else None
         text = error.summary if isinstance(error, RoostError) else str(error)

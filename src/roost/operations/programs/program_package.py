@@ -18,12 +18,14 @@ import msgspec
 
 from roost.base.errors import UsageError
 from roost.config.sections.remote import RemoteSettings
+from roost.config.values.store_url import parse_url
 from roost.operations.programs.program_source import ProgramSource, open_source
 from roost.operations.resolve import RUNS_FOLDER
 from roost.package.kinds import PackageKind
 from roost.package.package import PackageFolder
 from roost.package.program_request import CHECKPOINT_FIELD, STAGE_OPTION, ProgramRequest
 from roost.package.records import ROW_FIELDS
+from roost.package.remote import remote_copy
 
 if TYPE_CHECKING:
     from roost.operations.lifecycle.continue_ import ContinueRequest
@@ -100,12 +102,16 @@ def prepare_program(options: TypedProgram) -> Iterator[ProgramDraft]:
 
     Raises:
         UsageError: An expression is wrong, or options contradict each other.
+        NotFound: The library for the store of the remote copy is missing.
         NotFound, Refused, OSError: As `roost.operations.programs.program_source.open_source`.
     """
     metrics = _expressions(options.metrics)
     resume_with = _arguments(options.resume_with)
     pattern = _checked_pattern(options.checkpoint_pattern)
     stage = _archives(options.stage, options.folder)
+    remote = None if options.remote is None else RemoteSettings(url=options.remote)
+    if remote is not None:
+        remote_copy.require_library(parse_url(remote.url))
     root = options.root if options.root is not None else options.folder / RUNS_FOLDER
     with open_source(
         options.command, options.folder, root, source=options.source, in_place=options.in_place
@@ -118,7 +124,7 @@ def prepare_program(options: TypedProgram) -> Iterator[ProgramDraft]:
             metrics=metrics,
             checkpoint_pattern=pattern,
             copied_into=source.copied_into,
-            remote={} if options.remote is None else msgspec.to_builtins(RemoteSettings(url=options.remote)),
+            remote={} if remote is None else msgspec.to_builtins(remote),
             stage=stage,
         )
         yield ProgramDraft(source, request, options, root)

@@ -188,7 +188,7 @@ def submit_continue(request: ContinueRequest, options: TaskOptions) -> NewTasks:
             options = replace(options, gpus=0)
         options = _with_settings(replace(options, strategy=ranks.strategy), ready.settings)
         options, notes = with_previous_share(with_card_count(options, devices), package.path)
-        require_satisfiable([options.need])
+        _require_possible(options, ready.settings)
         layout = queued_ranks(options, ready.settings, devices=devices, where=ready.where)
         session = session_plan(ready.request_body(layout), ready.settings)
         lab.ensure_daemon()
@@ -233,10 +233,22 @@ def _prepare_one(
         )
     options = with_card_count(_with_settings(request.options, settings), settings.devices)
     if like is None:  # before queued_ranks compares the settings with cards that no machine has
-        require_satisfiable([options.need])
+        _require_possible(options, settings)
     layout = queued_ranks(options, settings, devices=settings.devices, where=config.where)
     body = first_request(plan.project, layout, command=request.command, description=plan.description)
     return PreparedTask(plan, _package_name(request, overrides), options, session_plan(body, settings))
+
+
+def _require_possible(options: TaskOptions, settings: RunSettings) -> None:
+    """Checks that this machine has what a training requests, whatever runs now.
+
+    Raises:
+        Refused: It lacks that, or the settings require a card and the task computes on the CPU.
+    """
+    if settings.require is not None and not options.gpus:
+        device = "cpu" if inventory.read_cards() else "auto"
+        requirements.require_cards(settings.require, (), device=device)
+    require_satisfiable([options.need])
 
 
 def _with_settings(options: TaskOptions, settings: RunSettings) -> TaskOptions:
@@ -246,10 +258,12 @@ def _with_settings(options: TaskOptions, settings: RunSettings) -> TaskOptions:
     Raises:
         Refused: The settings require another version of torch or CUDA.
         ConfigError: What they require cannot be read.
+        NotFound: The library for the store of the remote copy is missing.
     """
     text = settings.limits.wall_time
     seconds = None if text is None else parse_duration(text, setting="limits.wall_time")
     requirements.require_versions(settings.require)
+    requirements.require_store_library(settings.remote)
     with_settings = replace(options, time_limit=seconds, strategy=options.strategy or settings.strategy)
     return TrainingTaskOptions.of(with_settings, requirements.card_requirement(settings.require))
 

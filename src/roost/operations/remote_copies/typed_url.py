@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from roost.config.values.store_url import StoreUrl, parse_url
+from roost.base.errors import ConfigError
+from roost.config.values.store_url import LIBRARIES, StoreUrl, parse_url
 
 
 def typed_url(text: str, *, setting: str = "URL") -> StoreUrl:
@@ -14,6 +15,10 @@ def typed_url(text: str, *, setting: str = "URL") -> StoreUrl:
     Raises:
         ConfigError: It is no URL of a store, or holds a credential.
     """
+    scheme, colon, _ = text.strip().partition(":")
+    if colon and scheme in LIBRARIES and "://" not in text:
+        fix = f"write {scheme}://BUCKET/FOLDER; a folder of this name: ./{text.strip()}"
+        raise ConfigError("is neither a URL nor a folder", setting=setting, received=text, fix=fix)
     if "://" not in text and text.strip():
         text = str(Path.cwd() / os.path.expanduser(text))  # noqa: PTH111  - never raises
     return parse_url(text, setting=setting)

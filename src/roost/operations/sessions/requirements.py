@@ -10,10 +10,13 @@ from pathlib import Path
 
 from roost.base.errors import ConfigError, Refused
 from roost.base.text.word_list import join_names
+from roost.config.sections.remote import RemoteSettings
 from roost.config.sections.requirements import RequireSettings
+from roost.config.values.store_url import parse_url
 from roost.devices import inventory, visible_cards
 from roost.devices.card import Card
 from roost.devices.resource_request import CardRequirement, format_card_memory
+from roost.package.remote import remote_copy
 
 _MEMORY = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)\s*(GB|MB)", re.IGNORECASE)
 _BYTES_OF = {"GB": 1e9, "MB": 1e6}
@@ -76,6 +79,16 @@ def require_versions(require: RequireSettings | None) -> None:
                 received=given,
                 fix="install a torch that fits, or change the requirement",
             )
+
+
+def require_store_library(remote: RemoteSettings | None) -> None:
+    """Checks that the library for the store of a remote copy is installed: else nothing would be uploaded.
+
+    Raises:
+        NotFound: It is missing; the message names the extra.
+    """
+    if remote is not None:
+        remote_copy.require_library(parse_url(remote.url))
 
 
 def require_cards(

@@ -84,10 +84,12 @@ def require_startable(request: SessionRequest, settings: RunSettings, *, trains:
         Refused: The machine is not what the settings require, the deadline is past, other machines cannot
             meet this one, or another process holds its GPUs.
         UsageError: A variable that should hold the deadline does not hold a time.
+        NotFound: The library for the store of the remote copy is missing.
     """
     deadline_of(settings.limits)
     if request.num_nodes > 1:
         multi_node.require_rendezvous(request)
+    requirements.require_store_library(settings.remote)
     require = settings.require if trains else None
     requirements.require_versions(require)
     session_cards = foreground_lease.cards_of_session(request, requirements.card_requirement(require))

@@ -37,10 +37,9 @@ class FsspecStore:
 
     def __init__(self, url: StoreUrl) -> None:
         self.url = url
-        library = LIBRARIES.get(url.scheme, StoreLibrary("", "remote"))
+        library = LIBRARIES[url.scheme]
         fsspec = _imported("fsspec", url, StoreLibrary("fsspec", library.extra))
-        if library.module:
-            _imported(library.module, url, library)
+        _imported(library.module, url, library)
         self._fsspec, self._lock = fsspec, threading.Lock()
         self._made: set[str] = set()
         fs, self._root = self._connect(is_first=True)
@@ -52,10 +51,6 @@ class FsspecStore:
         options = _options(self.url.scheme)
         try:
             fs, root = self._fsspec.core.url_to_fs(self.url.text, skip_instance_cache=not is_first, **options)
-        except (ImportError, ValueError) as error:
-            raise StoreError(
-                f"{self.url.text}: {clean_reason(error)}", fix="write one of: " + ", ".join(LIBRARIES)
-            ) from error
         except Exception as error:
             raise self._error("cannot be reached", error) from error
         if self.url.scheme in ("sftp", "ssh"):

@@ -5,18 +5,33 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import Callable
+from importlib.util import find_spec
 
 from roost.base.errors import NotFound
-from roost.config.values.store_url import StoreUrl
+from roost.config.values.store_url import LIBRARIES, StoreUrl
 from roost.package.remote import copy_index
 from roost.package.remote.copy_index import OBJECTS, BrokenIndex, CopyIndex
 from roost.package.remote.folder_store import FolderStore
-from roost.package.remote.store import ObjectMissing, Store, StoreError
+from roost.package.remote.store import ObjectMissing, Store, StoreError, missing_library
 
 _KEPT_INDEXES = 2
 _INDEX_FIX = (
     "delete this index in the store; `roost push` of the package, where it still is, writes the copy again"
 )
+
+
+def require_library(url: StoreUrl) -> None:
+    """Makes sure that the libraries of a store are installed, without importing them.
+
+    Raises:
+        NotFound: One is missing; the message names the extra.
+    """
+    if url.scheme not in LIBRARIES:
+        return
+    library = LIBRARIES[url.scheme]
+    for module in ("fsspec", library.module):
+        if find_spec(module) is None:
+            raise missing_library(url.scheme, module, library.extra)
 
 
 def open_store(url: StoreUrl) -> Store:

@@ -327,9 +327,10 @@ class _Staging:
 
     def _report(self, entry: StagedEntry, seconds: float) -> None:
         speed = entry.archive_bytes / max(seconds, 1e-3)
+        files = f"{entry.num_files:,} file{'s' * (entry.num_files != 1)}"
         _print(
             f"{self._source.name}: staged in {seconds:.1f} s, {format_bytes(speed)}/s: "
-            f"{entry.num_files:,} files, {format_bytes(entry.num_bytes)} in {self._cache.files(entry.sha256)}"
+            f"{files}, {format_bytes(entry.num_bytes)} in {self._cache.files(entry.sha256)}"
         )
         if self._asked.sha256 is None and self._is_first:
             no_digest = "" if self._source.is_of_option else f"no {self._source.setting}.sha256 is set; "

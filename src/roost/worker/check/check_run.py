@@ -178,7 +178,7 @@ class CheckRun:
             found = {name: _describe_first_sample(loader) for name, loader in loaders.items()}
         workers = {name: loader.num_workers for name, loader in loaders.items() if loader.num_workers}
         texts = [f"{name} {sample}" for name, sample in found.items()]
-        texts += [f"{name} by {number} workers" for name, number in workers.items()]
+        texts += [f"{name} by {number} worker{'s' * (number != 1)}" for name, number in workers.items()]
         self._reporter.done("; ".join(texts))
 
     # ---- the run ----------------------------------------------------------------------------------------

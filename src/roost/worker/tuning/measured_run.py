@@ -71,7 +71,8 @@ class MeasuredRun:
         # Runs on the servers of mirrors are made for runs that remain.
         self.settings = msgspec.structs.replace(settings, mirrors=MirrorSettings())
         began = perf_counter()
-        self.data = self._build_data()
+        data = self._build_data()
+        self.data = _training_part(data)
         self.build_seconds = perf_counter() - began
         """The time in which the sets were built."""
         made = native_project.runner_class(self.settings, package.path, self._where)
@@ -81,7 +82,7 @@ class MeasuredRun:
         native_project.initialize_weights(
             self.runner, self.settings, package.path, project, self._where, begins=True
         )
-        experiment = Experiment(self.runner, self.data, [], self.settings, root=package.path)
+        experiment = Experiment(self.runner, data, [], self.settings, root=package.path)
         self.trainer: Trainer = trainer_assembly.assemble(experiment, package, session=1, has_black_box=False)
         accelerator_of(self.runner.device).set_current(self.runner.device)
         seeding.seed_all(seeding.mix(settings.seed, "train"))
@@ -103,8 +104,7 @@ class MeasuredRun:
     def _build_data(self) -> Data:
         made = native_project.dataset_class(self.settings, self._package.path, self._where)
         with output_suppressed():
-            data = native_project.build_data(made(self._values), self.settings)
-        return dataclasses.replace(data, valid=None, test=None)
+            return native_project.build_data(made(self._values), self.settings)
 
     # ---- state ------------------------------------------------------------------------------------------
 
@@ -195,7 +195,7 @@ class MeasuredRun:
         train = self._build_loader(settings)
         if train.num_workers and self._has_read_here:
             self._has_read_here = False
-            self.data = self._build_data()
+            self.data = _training_part(self._build_data())
             train = self._build_loader(settings)
         self._has_read_here = self._has_read_here or not (train.num_workers or self.is_in_memory)
         return train
@@ -370,3 +370,9 @@ def is_out_of_memory(error: BaseException) -> bool:
         return True
     record = record_exception(error)
     return any(rule(record, FailureContext()) is not None for rule in memory_causes.CAUSES)
+
+
+def _training_part(data: Data) -> Data:
+    """The data without the sets that no measurement reads. The trainer has them: settings such as
+    ``early_stopping`` need a validation set."""
+    return dataclasses.replace(data, valid=None, test=None)

@@ -328,10 +328,11 @@ def _hooks(times: _Times) -> Iterator[Bottleneck]:
     for name, ms in times.hooks.items():
         share = ms / times.step
         if share >= _MIN_HOOK:
+            calls = times.record.calls.get(name, 0)
             yield Bottleneck(
                 kind="hook",
                 share=share,
-                text=f"{name} takes {share:.0%} of the time ({times.record.calls.get(name, 0):,} calls)",
+                text=f"{name} takes {share:.0%} of the time ({calls:,} call{'s' * (calls != 1)})",
                 speedup=times.speedup(ms),
                 fix="call it less often: its attribute every, or its setting",
             )
