@@ -40,7 +40,6 @@ OTHER_COMMANDS = {
         OtherCommand("fit --config c.yaml", "roost run CONFIG"),
         OtherCommand("train", "roost run CONFIG"),
         *(OtherCommand(word, "roost evaluate PACKAGE", _MEASURED) for word in ("validate", "test", "eval")),
-        OtherCommand("tune", "roost submit CONFIG optimizers.main.lr=1e-3,1e-4"),
         OtherCommand("resume", "roost continue PACKAGE"),
         OtherCommand("restart", "roost continue PACKAGE"),
         OtherCommand("init", "roost new FOLDER"),
