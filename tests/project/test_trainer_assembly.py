@@ -75,7 +75,13 @@ def test_of_several_ranks_one_talks_to_people(tmp_path: Path, capsys: pytest.Cap
         of_rank = replace(experiment, ranks=Ranks(rank, 2, rank))
         found.append(hooks(trainer_assembly.assemble(of_rank, package, session=1)))
     first, second = found
-    assert [name for name in first if name not in second] == ["Profile", "Console", "Unsaved", "Mirrors"]
+    assert [name for name in first if name not in second] == [
+        "Profile",
+        "SpeedProfile",
+        "Console",
+        "Unsaved",
+        "Mirrors",
+    ]
     assert [name for name in first if name in second] == second
     assert capsys.readouterr().out.count("visualize()") == 1
 
@@ -355,7 +361,7 @@ def test_what_trains_nothing_is_profiled_and_its_statistics_are_ignored_aloud(
     mode: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     trainer = make(tmp_path, step_mode=mode, statistics={}, profile={"start_step": 1, "steps": 2})
-    assert hooks(trainer) == ["Profile", "Records", "Console"]
+    assert hooks(trainer) == ["Profile", "SpeedProfile", "Records", "Console"]
     trainer.fit()
     out = capsys.readouterr().out
     assert any("statistics" in line and f"step_mode {mode}" in line for line in out.splitlines())

@@ -88,4 +88,5 @@ def test_packages_without_mirrors_are_passed_over(
     for kind in ("command", "import"):
         PackageFolder.create(tmp_path / "runs", name=kind, values={}, request={"kind": kind})
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ROOST_STATE", str(tmp_path / "state"))  # knows no folders of other tests
     assert list(list_mirrors(words)) == []
