@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,10 @@ class Quiet:
 
     def __init__(self, reason: str | None = None) -> None:
         self.reason = reason
+
+    @contextmanager
+    def raised(self) -> Iterator[None]:
+        yield
 
     def attach(self, target: Any) -> None:
         if self.reason is not None:
