@@ -43,6 +43,7 @@ def test_a_larger_batch_that_the_host_has_no_memory_for_is_not_tried(
 ) -> None:
     monkeypatch.setattr(step_tuning.host_memory, "available_bytes", lambda: 1)
     peak = iter(range(1000, 10000, 100))
+    monkeypatch.setattr(step_tuning.timing, "resident_mb", lambda: 900.0)  # before the first size
     monkeypatch.setattr(step_tuning.timing, "peak_mb", lambda: next(peak))
     package = toy(tmp_path, data={"batch_size": 4, "num_workers": 0}, samples=400, step_seconds=0.01)
     found = finding(tuned(package, monkeypatch, "batch_size"), "batch_size")
