@@ -268,13 +268,20 @@ def test_the_terminal_is_restored_after_a_signal(
     client.require_restored()
 
 
-def test_ctrl_z_and_fg(served: Served, terminal: Open) -> None:
+@pytest.mark.parametrize("wakes", [0, 9])
+def test_ctrl_z_and_fg(served: Served, terminal: Open, wakes: int) -> None:
+    """The shell and the guard wake the client, in any order, sometimes at once."""
     client = terminal(served.environment, f"{ROOST} client")
     client.wait_for_text("live")
     client.keys("C-z")
     client.require_restored()
+    guard = client.pid_of("roost client")
+    child = int(subprocess.run(["pgrep", "-P", str(guard)], capture_output=True, text=True).stdout)
     client.type("fg")
     client.keys("Enter")
+    client.wait_for(lambda screen: "F4 Tasks" in screen, "the client")
+    for _ in range(wakes):
+        os.kill(child, signal.SIGCONT)
     client.wait_for_text("F4 Tasks")
     client.keys("q")
     client.require_restored()

@@ -13,5 +13,6 @@ drawing: colours, spark-lines, bars, curves, pictures
 verb_thread: carries out command lines
 editor: notes and scripts in $EDITOR
 first_frame: the picture before Textual is imported
+terminal_driver: takes the terminal back after Ctrl-Z and fg
 terminal_guard: restores the terminal, however the client ends
 """

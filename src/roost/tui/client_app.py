@@ -52,6 +52,7 @@ from roost.tui.panes.tasks_pane import TasksPane
 from roost.tui.panes.verb_line import CommandLine, CompletionWord
 from roost.tui.run_tabs import run_data
 from roost.tui.run_view import RunView
+from roost.tui.terminal_driver import TerminalDriver
 from roost.tui.verb_thread import VerbListener, VerbThread
 from roost.tui.view_state import RunTab, ViewState, is_analyzer, label
 
@@ -105,7 +106,7 @@ class RoostClient(App[int]):
         is_read_only: bool = False,
         has_link: bool = True,
     ) -> None:
-        super().__init__(ansi_color=True if colours is PLAIN else None)
+        super().__init__(driver_class=TerminalDriver, ansi_color=True if colours is PLAIN else None)
         self.colours, self.place = colours, place
         self.is_ascii, self.is_read_only = is_ascii, is_read_only
         for one in PALETTES.values():
