@@ -45,6 +45,7 @@ def test_a_slow_set_gets_more_workers(tmp_path: Path, monkeypatch: pytest.Monkey
     assert not found.consequences and report.device == "cpu" and report.seconds > 0
 
 
+@pytest.mark.soak  # on a busy machine more workers may really be faster
 def test_a_slow_step_keeps_its_workers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
