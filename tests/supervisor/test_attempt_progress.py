@@ -22,7 +22,7 @@ NOTHING = Attempt(None, None)
         [Attempt(40, 30), Attempt(38, 30), Attempt(40, 30), Attempt(31, 30), Attempt(39, 30)],
     ],
 )
-def test_attempts_in_circles(oldest_first: list[Attempt], messages: Messages) -> None:
+def test_stuck_attempts(oldest_first: list[Attempt], messages: Messages) -> None:
     messages.check(stuck_text(oldest_first[::-1], needs_steps=False))
 
 

@@ -7,6 +7,7 @@ import pwd
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -122,12 +123,7 @@ def parse_cards(line: bytes, owner: Callable[[int], str | None] = process_owner)
     Raises:
         DriverError: The answer is malformed, or the driver has failed as a whole.
     """
-    try:
-        answer = msgspec.json.decode(line, type=_Answer)
-    except ValueError as error:
-        raise DriverError(f"the driver's answer cannot be read ({error})") from None
-    if answer.error:
-        raise DriverError(answer.error)
+    answer = _decode(line, _Answer)
     found = [card for gpu in answer.gpus for card in _cards(gpu, owner)]
     return [replace(card, number=number) for number, card in enumerate(found)]
 
@@ -138,8 +134,15 @@ def parse_health(line: bytes) -> DriverHealth:
     Raises:
         DriverError: The answer is malformed, or the driver has failed as a whole.
     """
+    return _decode(line, DriverHealth)
+
+
+_AnswerT = TypeVar("_AnswerT", "_Answer", DriverHealth)
+
+
+def _decode(line: bytes, kind: type[_AnswerT]) -> _AnswerT:
     try:
-        found = msgspec.json.decode(line, type=DriverHealth)
+        found = msgspec.json.decode(line, type=kind)
     except ValueError as error:
         raise DriverError(f"the driver's answer cannot be read ({error})") from None
     if found.error:

@@ -170,7 +170,7 @@ def test_the_reason_is_in_words(
         assert found == reason
 
 
-def test_attempts_in_circles_are_not_retried(messages: Messages) -> None:
+def test_stuck_attempts_are_not_retried(messages: Messages) -> None:
     status = AttemptStatus(
         FAILED, 3, reason="ValueError: x", stuck="its last 3 attempts have ended at step 40"
     )

@@ -24,7 +24,7 @@ from roost.lab.executors.executor import INTERRUPTED_START, NEVER_STARTED, Attem
 from roost.lab.memory import memory_use
 from roost.lab.queue import task_file
 from roost.lab.queue.task import CRASHED, ENDED, FAILED, RUNNING, STARTING, SUCCEEDED, Task
-from roost.lab.sessions import attempts_in_circles, session_control
+from roost.lab.sessions import session_control, stuck_attempts
 from roost.lab.sessions.abandoned_sessions import end_abandoned
 from roost.lab.sessions.session_plan import SessionPlan, add_session
 from roost.package import session_folder, sessions
@@ -181,7 +181,7 @@ class LocalExecutor:
             lost_in_a_row = (
                 0 if status.state == SUCCEEDED else memory_use.count_lost_in_a_row(folder, task.id)
             )
-            stuck = attempts_in_circles.stuck_text(folder, task.kind) if task.retries else None
+            stuck = stuck_attempts.stuck_text(folder, task.kind) if task.retries else None
             return status._replace(
                 lost_in_a_row=lost_in_a_row, stuck=stuck or "", memory=memory_use.session_memory_use(found)
             )

@@ -14,7 +14,7 @@ from roost.base.system import process_identity
 from roost.base.system.worker_protocol import TIME_LIMIT
 from roost.devices.resource_request import TaskOptions
 from roost.lab.queue.task import Task
-from roost.lab.sessions import attempts_in_circles
+from roost.lab.sessions import stuck_attempts
 from roost.operations import resolve, work_progress
 from roost.operations.lifecycle.continue_ import ContinueRequest
 from roost.operations.listing.known_folders import known_folders
@@ -116,7 +116,7 @@ def _interrupted(path: Path) -> InterruptedRun | None:
         step=summary.step,
         total_steps=summary.total_steps,
         ended=package.sessions()[-1].recorded.ended,
-        stuck=attempts_in_circles.stuck_text(package, str(package.sessions()[-1].request.kind)),
+        stuck=stuck_attempts.stuck_text(package, str(package.sessions()[-1].request.kind)),
     )
 
 

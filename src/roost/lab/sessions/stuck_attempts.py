@@ -1,4 +1,4 @@
-"""Whether the automatic attempts at a run go in circles, by the files of its package."""
+"""Whether the automatic attempts at a run get no further, by the files of its package."""
 
 from __future__ import annotations
 

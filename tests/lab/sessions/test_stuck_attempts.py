@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from roost.lab.sessions.attempts_in_circles import stuck_text
+from roost.lab.sessions.stuck_attempts import stuck_text
 from roost.package.checkpoints import checkpoint
 from roost.package.package import PackageFolder
 
