@@ -88,5 +88,6 @@ def test_packages_without_mirrors_are_passed_over(
     for kind in ("command", "import"):
         PackageFolder.create(tmp_path / "runs", name=kind, values={}, request={"kind": kind})
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("ROOST_STATE", str(tmp_path / "state"))  # knows no folders of other tests
+    monkeypatch.setenv("ROOST_STATE", str(tmp_path / "state"))  # neither knows folders of other tests
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     assert list(list_mirrors(words)) == []

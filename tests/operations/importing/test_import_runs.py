@@ -24,6 +24,7 @@ from roost.package.project_preflight import require_runner
 from roost.package.records import Row
 from tests.messages import Messages
 from tests.operations.packages import package
+from tests.train.mirrors.recorded import keep_exit
 
 ROWS = (
     {"step": 10, "epoch": 1, "train/loss": 0.1 + 0.2, "valid/loss": math.nan, "lr": 0.1},
@@ -90,7 +91,10 @@ def as_float32(value: float) -> float:
     return float(struct.unpack("<f", struct.pack("<f", value))[0])
 
 
-def test_wandb_keeps_the_bits_and_one_row_for_each_step(tmp_path: Path) -> None:
+def test_wandb_keeps_the_bits_and_one_row_for_each_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep_exit(monkeypatch)
     made, output = exported(tmp_path, "wandb")
     found = only(output)
     rows, given = found.records().rows, made.records().rows

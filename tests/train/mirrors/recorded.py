@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import json
+import sys
 import wave
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from roost.package import records
 from roost.package.records import RecordsWriter, Row
@@ -178,6 +180,12 @@ def narrow(rows: Sequence[tuple[int, Mapping[str, float]]]) -> dict[int, dict[st
         step: {name: float(np.float32(value)) for name, value in values.items()}
         for step, values in by_step(rows).items()
     }
+
+
+def keep_exit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run of W&B puts functions of its own here and leaves them; its sys.exit() means sys.exit(0)."""
+    monkeypatch.setattr(sys, "exit", sys.exit)
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
 
 
 def of_wandb(folder: Path) -> list[dict[str, Any]]:

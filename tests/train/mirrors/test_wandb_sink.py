@@ -14,7 +14,16 @@ import pytest
 from roost.config.sections.mirrors import WandbSettings
 from roost.train.mirrors.record_feed import RecordFeed
 from roost.train.mirrors.sink import RunIdentity
-from tests.train.mirrors.recorded import by_step, folded, logged_values, of_wandb, session, show, show_all
+from tests.train.mirrors.recorded import (
+    by_step,
+    folded,
+    keep_exit,
+    logged_values,
+    of_wandb,
+    session,
+    show,
+    show_all,
+)
 
 SUBJECT = RunIdentity(name="a-run", project="a-project", settings={"lr": 0.1, "model": {"width": 8}})
 
@@ -23,9 +32,7 @@ SUBJECT = RunIdentity(name="a-run", project="a-project", settings={"lr": 0.1, "m
 def environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in ("WANDB_MODE", "WANDB_PROJECT", "WANDB_NAME", "WANDB_API_KEY"):
         monkeypatch.delenv(name, raising=False)
-    # A run of W&B puts functions of its own here and leaves them; its sys.exit() means sys.exit(0).
-    monkeypatch.setattr(sys, "exit", sys.exit)
-    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    keep_exit(monkeypatch)
     yield
 
 
