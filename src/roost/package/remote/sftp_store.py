@@ -20,13 +20,13 @@ _LOGIN_SECONDS = 60.0
 class SftpStore(FsspecStore):
     """A store by SFTP.
 
-    Objects are written and read by paramiko, which sends the next packets before the first one is answered; fsspec
-    waits for the answer to each.
+    Objects are written and read by paramiko, which sends the next packets before the first one is answered;
+    fsspec waits for the answer to each.
     """
 
     def _open(self, *, skip_instance_cache: bool) -> tuple[Any, str]:
-        """See `FsspecStore`. A host that has accepted a login may never start SFTP, and paramiko waits for that
-        without an end: then the thread is left behind."""
+        """See `FsspecStore`. A host that has accepted a login may never start SFTP, and paramiko waits for
+        that without an end: then the thread is left behind."""
         options = {"host_key_policy": _known_hosts(), "skip_instance_cache": True}
         times = dict.fromkeys(("timeout", "banner_timeout", "auth_timeout"), CONNECT_SECONDS)
         result: Future[tuple[Any, str]] = Future()
