@@ -27,7 +27,7 @@ from roost.package.remote import fsspec_store, remote_status
 from roost.package.remote.remote_copy import RemoteCopy, open_store
 from roost.package.remote.remote_status import RemoteStatus
 from roost.package.remote.store import StoreError
-from tests.package.remote.azure_server import azure
+from tests.package.remote.azure_server import KEY, azure
 from tests.package.remote.drive import drive
 from tests.package.remote.packages import contents, make, save
 from tests.package.remote.sftp_server import sftp
@@ -77,6 +77,8 @@ def test_a_run_that_is_killed_twice_ends_with_the_same_bits(
     assert index is not None
     assert index.ended
     assert index.step == uninterrupted["step"]
+    files = [path for path in started.package.rglob("*") if path.is_file()]
+    assert not [path for path in files if KEY.encode() in path.read_bytes()]
 
 
 def test_a_package_is_pushed_listed_and_pulled(tmp_path: Path, url: str) -> None:
@@ -116,6 +118,19 @@ def verified_step(url: str, name: str) -> int | None:
     for one, size in {} if index is None else index.objects().items():
         copy.get_object(one, size)
     return None if index is None else index.step
+
+
+def test_only_a_known_host_is_reached(tmp_path: Path) -> None:
+    with sftp(tmp_path) as server:
+        url = parse_url(f"{server.url}{tmp_path}/store")
+        assert open_store(url).folders() == []
+        hosts = server.home / ".ssh" / "known_hosts"
+        kind = hosts.read_text().split()[1]
+        other = (tmp_path / "home" / ".ssh" / "id_ed25519.pub").read_text().split()
+        for text in ("", hosts.read_text().replace(kind, other[0]).rpartition(" ")[0] + f" {other[1]}\n"):
+            hosts.write_text(text)
+            with pytest.raises(StoreError, match=r"is not in ~/\.ssh/known_hosts"):
+                open_store(url)
 
 
 def test_an_sshd_that_is_killed_in_the_middle_of_an_upload_delays_nothing(
