@@ -20,7 +20,7 @@ from roost.package.remote.store import ObjectMissing, StoreError, clean_reason, 
 T = TypeVar("T")
 _CONNECT_SECONDS = 20
 _READ_SECONDS = 60
-_PARALLEL = 8
+_PARALLEL = 4
 _RETRIES = 2
 
 
