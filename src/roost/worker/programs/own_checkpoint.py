@@ -21,7 +21,7 @@ _UNSURE_SUFFIXES = (".tar", ".pkl", ".bin")
 _FOLDER_MARKS = ("trainer_state.json", "random_states_0.pkl")
 """A folder with such a file is one checkpoint, as Hugging Face's Trainer and accelerate write them."""
 _EARLY_PARTS = ("optimizer.bin", "training_args.bin")
-"""What the two tools write into such a folder before its mark: without the mark, a kill has cut the folder."""
+"""What these tools write into the folder before its mark: without the mark, a kill has cut the folder."""
 _MAX_FILES = 20_000
 """So many files and folders are looked at."""
 _MAX_HEADER = 1 << 27
