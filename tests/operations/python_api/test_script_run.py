@@ -372,6 +372,13 @@ def test_a_state_that_does_not_fit_is_named_by_its_object(tmp_path: Path) -> Non
     assert "while loading 'model' of checkpoint 0" in refused.value.__notes__[0]
 
 
+def test_settings_that_json_changes_are_the_same_in_the_next_call(tmp_path: Path) -> None:
+    settings = {"betas": (0.9, (0.999, 1)), "root": Path("data"), "ids": {1: {2}}, "low": np.float32(0.5)}
+    for _ in range(2):
+        roost.init(settings, name="one", root=tmp_path).finish()
+    assert roost.open_package(tmp_path / "one").args["betas"] == [0.9, [0.999, 1]]
+
+
 def test_without_a_name_each_call_makes_a_package(tmp_path: Path) -> None:
     paths = []
     for _ in range(2):
