@@ -115,6 +115,15 @@ def test_a_store_that_gives_wrong_bytes_back_is_found(
     assert not (tmp_path / "back" / package.path.name).exists()
 
 
+def test_a_bucket_that_does_not_exist_is_not_made(
+    proxy: FaultyProxy, package: PackageFolder, messages: Messages
+) -> None:
+    copy = RemoteCopy.at(parse_url("s3://missing-bucket/runs"), package.path.name)
+    with pytest.raises(RoostError) as error:
+        Uploader(package, copy, UploadOptions()).upload(is_live=True)
+    messages.check(re.sub(r"run-\w+|objects/\w+", "…", str(error.value)))
+
+
 def test_an_upload_that_hangs_can_be_stopped(proxy: FaultyProxy, package: PackageFolder) -> None:
     stop, ended = threading.Event(), list[BaseException]()
     uploader = Uploader(package, copy_of(package), UploadOptions(), stop=stop)

@@ -43,6 +43,10 @@ def open_store(url: StoreUrl) -> Store:
     """
     if url.scheme == "file":
         return FolderStore(url)
+    if LIBRARIES[url.scheme].module == "paramiko":
+        from roost.package.remote.sftp_store import SftpStore
+
+        return SftpStore(url)
     from roost.package.remote.fsspec_store import FsspecStore  # fsspec is an extra
 
     return FsspecStore(url)

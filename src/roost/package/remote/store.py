@@ -84,7 +84,7 @@ def clean_reason(error: BaseException) -> str:
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     if isinstance(error, OSError) and error.filename is not None:
         reason = f"{reason}: {error.filename}"
-    line = " ".join(_SECRET.sub("***", reason).split())
+    line = " ".join(_SECRET.sub("***", reason).split()).partition(" RequestId:")[0]  # of Azure: XML follows
     return line[:_MAX_REASON] or type(error).__name__
 
 
