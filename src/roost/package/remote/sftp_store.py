@@ -1,7 +1,5 @@
 """A store on a host that is reached by SSH (SFTP). Keys come from ``~/.ssh`` or the agent of SSH."""
 
-# Not durable: the store of another machine, whose objects are read again
-
 from __future__ import annotations
 
 import contextlib
