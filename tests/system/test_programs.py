@@ -220,7 +220,7 @@ BAD: dict[str, tuple[str, int, str]] = {
     "forks and leaves": (
         "import os, time\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(1000)\nprint('left')",
         0,
-        "left",
+        "what it starts ends with it",
     ),
     "changes its folder": ("import os; os.chdir('/'); print('loss 0.5')", 0, "loss 0.5"),
     "needs a terminal": ("input('name? ')", 1, "EOF"),

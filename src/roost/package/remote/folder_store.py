@@ -56,7 +56,7 @@ class FolderStore:
             # The folder of all copies is made with its marker only: the drive may be unmounted by now.
             durable.make_folders(path.parent, below=self._root.parent)
             try:
-                durable.write(path, bytes(data) if isinstance(data, memoryview) else data)
+                durable.write(path, data)
             except OSError as error:
                 if error.errno not in _NO_SYNC or not path.is_file():
                     raise  # else the file is there; whether its bytes are right is seen when it is read again
@@ -65,13 +65,12 @@ class FolderStore:
 
     def get(self, name: str) -> bytes:
         """See `Store.get`."""
-        path = self._root / name
         try:
-            size = path.stat().st_size
-            limit = max(1, min(size, MAX_GET_BYTES))
-            return self._call(
-                f"cannot read {short_name(name)}", lambda: bytes(safe_read.read(path, max_bytes=limit))
-            )
+            with open(safe_read.open_fd(self._root / name), "rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                if size > MAX_GET_BYTES:
+                    raise OSError(errno.EFBIG, f"has {size} bytes, more than {MAX_GET_BYTES}")
+                return file.read(size)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise ObjectMissing(f"{self.url.text} has no {name}") from error
         except OSError as error:

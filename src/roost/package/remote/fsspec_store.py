@@ -20,7 +20,7 @@ T = TypeVar("T")
 CONNECT_SECONDS = 20
 READ_SECONDS = 60
 """No byte for this long is a failure, however long an object takes as a whole."""
-_PARALLEL = 8
+_PARALLEL = 4
 _RETRIES = 2
 
 

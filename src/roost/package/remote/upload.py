@@ -17,7 +17,6 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,12 +36,10 @@ from roost.package.remote import copy_index, local_files, ownership, upload_plan
 from roost.package.remote.copy_index import CopyIndex
 from roost.package.remote.local_files import ChangedFile, FileReader, LocalFiles, Piece
 from roost.package.remote.remote_copy import RemoteCopy
-from roost.package.remote.store import ObjectMissing, StoreError, clean_reason
+from roost.package.remote.store import ObjectMissing, StoreError, clean_reason, for_each
 from roost.package.remote.transfer_rate import TransferRate
 from roost.package.remote.upload_plan import KeepCount, UploadPlan
 
-_LARGE_BYTES = 4 * 2**20
-"""Larger objects are put one after another: each is in memory."""
 _TRIES = 20
 """How often the files are read again because some have changed."""
 _FLUSH_SECONDS = 3600.0
@@ -290,18 +287,7 @@ class Uploader:
                 self.pending_bytes -= piece.size
                 note(UploadProgress(total - self.pending_bytes, total))
 
-        small = [piece for piece in puts if piece.size <= _LARGE_BYTES]
-        with ThreadPoolExecutor(max(1, self._copy.store.num_parallel)) as pool:
-            futures = [pool.submit(put, piece) for piece in small]
-            try:
-                for future in futures:
-                    future.result()
-            except BaseException:
-                pool.shutdown(cancel_futures=True)
-                raise
-        for piece in puts:
-            if piece.size > _LARGE_BYTES:
-                put(piece)
+        for_each(puts, put, num_parallel=self._copy.store.num_parallel)
 
     def _put_one(self, piece: Piece) -> None:
         """Makes sure that the store has a piece, with the right bytes."""
