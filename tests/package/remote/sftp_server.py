@@ -23,7 +23,8 @@ _OF_ROOT = Path("/run/sshd")
 _CONFIG = """
 ListenAddress 127.0.0.1
 Port {port}
-HostKey {folder}/host_key
+HostKey {folder}/host_ed25519
+HostKey {folder}/host_ecdsa
 AuthorizedKeysFile {folder}/authorized_keys
 StrictModes no
 UsePAM no
@@ -43,10 +44,12 @@ class SftpServer:
         self._process: subprocess.Popen[bytes] | None = None
         keys = self.home / ".ssh"
         keys.mkdir(parents=True)
-        for path in (folder / "host_key", keys / "id_ed25519"):
-            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", path], check=True)
+        for path in (folder / "host_ed25519", folder / "host_ecdsa", keys / "id_ed25519"):
+            kind = path.name.partition("_")[2]
+            subprocess.run(["ssh-keygen", "-q", "-t", kind, "-N", "", "-f", path], check=True)
         shutil.copy(keys / "id_ed25519.pub", folder / "authorized_keys")
-        kind, key, *_ = (folder / "host_key.pub").read_text().split()
+        # Of two keys of the host, the list has the one that paramiko would not ask for.
+        kind, key, *_ = (folder / "host_ecdsa.pub").read_text().split()
         (keys / "known_hosts").write_text(f"[127.0.0.1]:{port} {kind} {key}\n")
         (folder / "sshd_config").write_text(_CONFIG.format(port=port, folder=folder))
         self.url = f"sftp://{getpass.getuser()}@127.0.0.1:{port}"

@@ -67,6 +67,13 @@ class RemoteCopy:
         """Returns the copy of the package ``name`` below ``url``. Raises NotFound, StoreError."""
         return cls(open_store(url.joined(name)))
 
+    def require_store(self, known: str | None, *, has_copy: bool) -> str | None:
+        """Makes sure that the store is the one in which the copy was before, as `FolderStore.require_marker`.
+        Returns its id; None for a store that cannot be taken for another one. Raises StoreError."""
+        if isinstance(self.store, FolderStore):
+            return self.store.require_marker(known, has_copy=has_copy)
+        return None
+
     def index_numbers(self) -> list[int]:
         """Returns the numbers of the indexes, valid or not, the newest first. Raises StoreError."""
         found = map(copy_index.index_number, self.store.sizes(""))

@@ -25,6 +25,8 @@ class RemoteStatus(msgspec.Struct, frozen=True, kw_only=True):
     format: int = FORMAT
     url: str
     """The store, without the name of the package."""
+    store_id: str | None = None
+    """The id of the folder that is the store (`RemoteCopy.require_store`)."""
     state: UploadState
     """uploading; idle: all is uploaded until the next look; failing: tried again later; refused: not tried
     again; ended: by the end of the session."""

@@ -13,6 +13,14 @@ from typing import Any
 from roost.package.remote.fsspec_store import CONNECT_SECONDS, READ_SECONDS, FsspecStore
 
 _LOGIN_SECONDS = 60.0
+_SSH_PORT = 22
+_KNOWN_HOSTS = ("~/.ssh/known_hosts", "/etc/ssh/ssh_known_hosts")
+_KEY_KINDS = {
+    **{f"ecdsa-sha2-nistp{bits}": f"ecdsa-sha2-nistp{bits}" for bits in (256, 384, 521)},
+    **dict.fromkeys(("rsa-sha2-512", "rsa-sha2-256", "ssh-rsa"), "ssh-rsa"),
+    "ssh-ed25519": "ssh-ed25519",
+}
+"""The algorithms of host keys, each with the kind of key in the list of known hosts."""
 
 
 class SftpStore(FsspecStore):
@@ -25,7 +33,8 @@ class SftpStore(FsspecStore):
     def _open(self, *, skip_instance_cache: bool) -> tuple[Any, str]:
         """See `FsspecStore`. A host that has accepted a login may never start SFTP, and paramiko waits for
         that without an end: then the thread is left behind."""
-        options = {"host_key_policy": _known_hosts(), "skip_instance_cache": True}
+        place = self._fsspec.utils.infer_storage_options(self.url.text)
+        options = {**_host_options(place["host"], place.get("port")), "skip_instance_cache": True}
         times = dict.fromkeys(("timeout", "banner_timeout", "auth_timeout"), CONNECT_SECONDS)
         result: Future[tuple[Any, str]] = Future()
 
@@ -43,12 +52,12 @@ class SftpStore(FsspecStore):
         if thread.is_alive():
             raise TimeoutError("the host starts no SFTP")
         fs, root = result.result()
-        weakref.finalize(self, fs.client.close)
+        self._finish = weakref.finalize(self, fs.client.close)
         return fs, root
 
     def _close(self, fs: Any) -> None:
         with contextlib.suppress(Exception):
-            fs.client.close()
+            self._finish()
 
     def _write(self, fs: Any, path: str, data: bytes | memoryview) -> None:
         fs.ftp.putfo(io.BytesIO(data), path)
@@ -59,20 +68,25 @@ class SftpStore(FsspecStore):
         return found.getvalue()
 
 
-def _known_hosts() -> Any:
+def _host_options(host: str, port: int | None) -> dict[str, Any]:
+    """Returns the options by which only a host of the lists of ssh is accepted, by a key that is in them: a
+    host has keys of several kinds, of which the lists may have one."""
     import paramiko
 
+    known = paramiko.HostKeys()
+    for path in map(os.path.expanduser, _KNOWN_HOSTS):
+        if os.path.isfile(path):  # noqa: PTH113  - for paramiko
+            known.load(path)
+
     class KnownHosts(paramiko.MissingHostKeyPolicy):  # type: ignore[misc, unused-ignore]
-        """Accepts the hosts of the user's own list, as ssh does."""
+        """Accepts the hosts of the lists, as ssh does."""
 
         def missing_host_key(self, client: Any, hostname: str, key: Any) -> None:
-            known = paramiko.HostKeys()
-            path = os.path.expanduser("~/.ssh/known_hosts")  # noqa: PTH111  - for paramiko
-            if os.path.isfile(path):  # noqa: PTH113
-                known.load(path)
             if not known.check(hostname, key):
                 raise paramiko.SSHException(
                     f"the host key of {hostname} is not in ~/.ssh/known_hosts: log in once with ssh"
                 )
 
-    return KnownHosts()
+    kinds = set(known.lookup(host if port in (None, _SSH_PORT) else f"[{host}]:{port}") or ())
+    unknown = [name for name, kind in _KEY_KINDS.items() if kinds and kind not in kinds]
+    return {"host_key_policy": KnownHosts(), "disabled_algorithms": {"keys": unknown}}

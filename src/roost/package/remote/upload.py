@@ -83,6 +83,8 @@ class UploadResult:
     left_out: list[str]
     """Files that are not in the copy, or only as they were before: a program writes them, or they cannot be
     read."""
+    store_id: str | None
+    """As returned by `RemoteCopy.require_store`."""
 
 
 class CopyTaken(Refused):
@@ -100,6 +102,7 @@ class Uploader:
         package: The package.
         copy: Its remote copy.
         options: How.
+        store_id: The id of the store in which the copy was before (`RemoteCopy.require_store`).
         steal: As for `ownership.require_writable`.
         stop: When set, an upload ends as soon as it can.
     """
@@ -110,10 +113,12 @@ class Uploader:
         copy: RemoteCopy,
         options: UploadOptions,
         *,
+        store_id: str | None = None,
         steal: bool = False,
         stop: threading.Event | None = None,
     ) -> None:
         self._package, self._copy, self._options, self._steal = package, copy, options, steal
+        self._store_id = store_id
         self._stop = stop or threading.Event()
         self._rate = TransferRate(options.max_mb_per_second, self._stop)
         self._reader = FileReader(package.path, piece_bytes=self._rate.piece_bytes(local_files.PIECE_BYTES))
@@ -140,12 +145,13 @@ class Uploader:
         """Reads what the copy has, at the first call.
 
         Raises:
-            StoreError, BrokenIndex: The store does not answer, or its indexes are damaged.
+            StoreError, BrokenIndex: The store does not answer, is another one, or its indexes are damaged.
             Refused: See `ownership.require_writable`.
         """
         if self._present is not None:
             return
         numbers, kept = self._copy.index_numbers(), self._copy.kept_indexes()
+        self._require_store(has_copy=bool(numbers))
         newest = kept[0] if kept else None
         ownership.require_writable(
             self._package.path, newest, url=self._copy.store.url.text, steal=self._steal
@@ -174,7 +180,9 @@ class Uploader:
         began = time.monotonic()
         self.connect()
         assert self._present is not None
-        self._forget_lost(self._require_still_own())
+        numbers = self._require_still_own()
+        self._require_store(has_copy=bool(numbers))
+        self._forget_lost(numbers)
         unstable: set[str] = set()
         for _ in range(_TRIES):
             with ExitStack() as opened:
@@ -199,7 +207,10 @@ class Uploader:
             self._is_proven = self._flush()
         self._delete_unneeded()
         seconds = time.monotonic() - began
-        return UploadResult(index, self._is_proven, plan.num_bytes, seconds, local.left_out)
+        return UploadResult(index, self._is_proven, plan.num_bytes, seconds, local.left_out, self._store_id)
+
+    def _require_store(self, *, has_copy: bool) -> None:
+        self._store_id = self._copy.require_store(self._store_id, has_copy=has_copy)
 
     def _forget_lost(self, numbers: list[int]) -> None:
         """Forgets what the store has lost of the copy since it was put, so that it is put again, and is not
@@ -336,6 +347,7 @@ class Uploader:
         self._check_stop()
         self._require_still_own()
         self._copy.put_index(index)
+        self._require_store(has_copy=False)  # a drive may have been unmounted since the objects were put
         self._has_lost = False
         self._earlier = [index, *self._earlier][:2]
         self._before, self._number = index, index.number
