@@ -6,6 +6,8 @@ import json
 import math
 import sqlite3
 import struct
+import subprocess
+import sys
 import zlib
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ import pytest
 
 from roost.base.errors import ConfigError, NotFound, Refused, RoostError, UsageError
 from roost.operations.curves.export_records import export_records
+from roost.operations.importing import aim_runs
 from roost.operations.importing.import_runs import ImportedPackage, import_runs
 from roost.operations.listing.list_packages import list_packages
 from roost.operations.queue.continue_interrupted import find_interrupted
@@ -265,6 +268,67 @@ def test_a_file_store_of_mlflow(tmp_path: Path) -> None:
         imported(tmp_path / "mlruns")
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the libraries of Aim
+def test_aim_keeps_all_of_a_row(tmp_path: Path) -> None:
+    pytest.importorskip("aim", reason="Aim is in no extra of the tests: docs/decisions/dependencies.md")
+    made, output = exported(tmp_path, "aim")
+    before = {path: path.read_bytes() for path in output.rglob("*") if path.is_file()}
+    found = only(output)
+    rows, given = found.records().rows, made.records().rows
+    assert bitwise(rows) == bitwise([given[0], {**given[1], **given[2]}, given[3]])
+    assert found.path.name == "first run" and found.settings == made.settings
+    (session,) = found.sessions()
+    assert session.state == "succeeded" and session.recorded.started is not None
+    assert before == {path: path.read_bytes() for path in output.rglob("*") if path.is_file()}
+    (manifest,) = (output / ".aim" / "meta" / "chunks").glob("*/MANIFEST-*")
+    manifest.write_bytes(b"x" * 200)
+    with pytest.raises(ConfigError, match="meta/chunks"):
+        imported(output)
+    (output / ".aim" / "run_metadata.sqlite").write_bytes(b"SQLite format 3")
+    with pytest.raises(ConfigError, match="run_metadata"):
+        imported(output)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_run_of_aim_that_was_killed(tmp_path: Path) -> None:
+    """What Aim's own program writes: contexts, settings, tags, texts; without an end, and never indexed."""
+    pytest.importorskip("aim", reason="Aim is in no extra of the tests: docs/decisions/dependencies.md")
+    program = """
+import os, sys
+from aim import Repo, Run, Text
+run = Run(repo=Repo(sys.argv[1], init=True), system_tracking_interval=None)
+run.name, run.description = "big one", "a note"
+run.add_tag("team:vision")
+run["__system_params"] = {"packages": {}}
+run["hparams"] = {"lr": 0.1, "layers": [8, {"width": 4}], "none": None}
+for step in (1, 2):
+    run.track(step / 2, name="loss", step=step, epoch=1, context={"subset": "valid", "fold": 3})
+    run.track(step, name="count", step=step)
+run.track(Text("words"), name="said", step=1)
+os._exit(1)
+"""
+    subprocess.run([sys.executable, "-c", program, tmp_path], check=False)
+    (one,) = imported(tmp_path / ".aim")
+    found = PackageFolder.open(one.package)
+    assert found.path.name == "big one"
+    assert found.settings == {"hparams": {"lr": 0.1, "layers": [8, {"width": 4}], "none": None}}
+    assert found.records().series["valid/fold=3/loss"] == ([1, 2], [0.5, 1.0])
+    assert [(row["count"], row["epoch"]) for row in found.records().rows] == [(1, 1), (2, 1)]
+    assert labels.read(found.path).tags == ["team:vision"] and labels.read(found.path).note == "a note"
+    assert found.sessions()[0].state == "stopped"
+    assert one.left_out == ["what is no metric or setting: __system_params, said"]
+
+
+def test_without_aim_the_line_says_how(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: Messages
+) -> None:
+    monkeypatch.setattr(aim_runs, "find_spec", lambda name: None)
+    (tmp_path / ".aim" / "meta" / "chunks").mkdir(parents=True)
+    with pytest.raises(ConfigError) as caught:
+        imported(tmp_path)
+    messages.check(caught.value)
+
+
 def test_a_package_of_dlnest(tmp_path: Path) -> None:
     saved = tmp_path / "Saves" / "2022-01-01"
     (saved / "tensorboard").mkdir(parents=True)
@@ -287,7 +351,6 @@ REFUSED: dict[str, tuple[type[RoostError], dict[str, str]]] = {
     "junk.parquet": (ConfigError, {"junk.parquet": "PAR1"}),
     "junk.wandb": (ConfigError, {"junk.wandb": "no run"}),
     "notes": (UsageError, {"notes/readme.txt": "nothing"}),
-    "aim": (Refused, {"aim/.aim/meta": ""}),
     "own": (Refused, {"own/request.json": "{}"}),
 }
 

@@ -54,7 +54,7 @@ def import_runs(
     Raises:
         NotFound: The source does not exist, or holds no run.
         UsageError: The format is unknown; or ``name`` is given for several runs.
-        Refused: The source is a package of roost, or a repository of Aim.
+        Refused: The source is a package of roost.
         ConfigError: The source is not as its system writes it, or a library is missing.
         OSError: A file cannot be read or written.
     """
