@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sqlite3
 import struct
 import subprocess
@@ -12,7 +13,10 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
+from torch.utils.tensorboard import SummaryWriter
 
 from roost.base.errors import ConfigError, NotFound, Refused, RoostError, UsageError
 from roost.operations.curves.export_records import export_records
@@ -27,6 +31,7 @@ from roost.package.project_preflight import require_runner
 from roost.package.records import Row
 from tests.messages import Messages
 from tests.operations.packages import package
+from tests.package.dlnest.original import original
 from tests.train.mirrors.recorded import keep_exit
 
 ROWS = (
@@ -179,8 +184,6 @@ def test_tables_of_others(tmp_path: Path) -> None:
 
 
 def test_event_files_of_torch(tmp_path: Path) -> None:
-    from torch.utils.tensorboard import SummaryWriter
-
     for name, first in (("a", 1.0), ("b/inner", 2.0)):
         with SummaryWriter(str(tmp_path / "logs" / name)) as writer:
             for step in range(3):
@@ -340,7 +343,74 @@ def test_a_package_of_dlnest(tmp_path: Path) -> None:
     (one,) = imported(tmp_path / "Saves")
     found = PackageFolder.open(one.package)
     assert found.settings == settings and labels.read(found.path).note == "good"
-    assert one.system == "dlnest" and "pickles" in one.left_out[0]
+    assert one.system == "dlnest" and one.rows == 0
+    assert one.left_out[0] == "its code and checkpoints" and "epoch_0.ckpt cannot be read" in one.left_out[1]
+
+
+def saved_by_dlnest(tmp_path: Path, **state: Any) -> Path:
+    made = original(tmp_path / "Saves" / "old")
+    torch.save(state, made / "Checkpoints" / "state_3.ckpt")
+    return made
+
+
+def test_the_log_of_dlnest(tmp_path: Path) -> None:
+    """Two epochs of three steps, with a validation after each."""
+    log = {
+        "loss": [np.float32(0.1), np.float64(0.2), torch.tensor(0.3), 4, math.nan, 0.6],
+        "valid": {"acc": [0.5, 0.75]},
+        "rare": [1.0, 2.0, 3.0],
+        "seen": 120,
+        "said": ["words"],
+        "time": [7.0],
+    }
+    made = saved_by_dlnest(tmp_path, log_dict=log, runner={"w": torch.ones(3)}, finished_epoch=1)
+    with SummaryWriter(str(made)) as writer:
+        writer.add_scalar("loss", 9.0, 0)
+        writer.add_scalar("own", 8.0, 2)
+    (one,) = imported(made)
+    found = PackageFolder.open(one.package).records()
+    values = [float(np.float32(0.1)), 0.2, float(torch.tensor(0.3)), 4.0, math.nan, 0.6]
+    assert [bits(value) for value in found.series["loss"][1]] == [bits(value) for value in values]
+    assert found.series["loss"][0] == [1, 2, 3, 4, 5, 6]
+    assert found.series["valid/acc"] == ([3, 6], [0.5, 0.75]) and found.series["rare"][0] == [1, 2, 3]
+    assert found.series["seen"] == ([6], [120.0]) and found.series["time_"] == ([1], [7.0])
+    assert found.series["own"] == ([2], [8.0]), "its copy of the loss is left out"
+    assert [row["epoch"] for row in found.rows if "loss" in row] == [1, 1, 1, 2, 2, 2]
+    assert one.left_out == ["its code and checkpoints", "what is no number in the log: said"]
+    saved_by_dlnest(
+        tmp_path / "more", log_dict={"loss": [1.0, 2.0, 3.0], "acc": [1.0, 2.0]}, finished_epoch=1
+    )
+    found = only(tmp_path / "more" / "Saves").records()
+    assert found.series["acc"][0] == [1, 2] and {row["epoch"] for row in found.rows} == {0}
+
+
+class Acts:
+    """Its pickle makes a folder."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (str(self.path),)
+
+
+def test_a_log_of_dlnest_that_acts(tmp_path: Path) -> None:
+    acts = Acts(tmp_path / "made")
+    log = {
+        "loss": [1.0, acts, 2.0],
+        "deep": {"it": acts},
+        "call": [{}.get],
+        "meta": torch.ones(1, device="meta"),
+    }
+    log["itself"] = log
+    (one,) = imported(saved_by_dlnest(tmp_path, log_dict=log, life_cycle=acts, finished_epoch=0))
+    assert not (tmp_path / "made").exists()
+    assert PackageFolder.open(one.package).records().series == {"loss": ([1, 3], [1.0, 2.0])}
+    assert one.left_out[1] == "what is no number in the log: loss, deep/it, call, meta"
+    for number, log in enumerate((acts, [1.0], "words", 3)):
+        (one,) = imported(saved_by_dlnest(tmp_path / f"{number}", log_dict=log, finished_epoch=0))
+        assert one.rows == 0
+    assert not (tmp_path / "made").exists()
 
 
 REFUSED: dict[str, tuple[type[RoostError], dict[str, str]]] = {
@@ -385,8 +455,6 @@ def test_a_cell_may_have_line_ends(tmp_path: Path) -> None:
 
 
 def test_an_event_file_with_a_false_length_ends_there(tmp_path: Path) -> None:
-    from torch.utils.tensorboard import SummaryWriter
-
     from roost.train.mirrors.event_files import EventFile
 
     with SummaryWriter(str(tmp_path / "logs")) as writer:

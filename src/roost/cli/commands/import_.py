@@ -36,7 +36,7 @@ def command(source: Path, format: str, name: str | None, root: Path, as_json: bo
     of W&B with offline runs; MLflow's mlruns or its SQLite database; a repository of
     Aim; a package of DLNest. Each run becomes
     one package, whose path is printed: settings, rows, tags, name, times and state. Nothing of the source is
-    executed, unpickled or changed. A run that was imported before is named, and not imported again.
+    executed or changed. A run that was imported before is named, and not imported again.
 
     \b
     roost import metrics.csv --name baseline

@@ -42,8 +42,7 @@ class ImportedPackage(msgspec.Struct, frozen=True, kw_only=True):
 def import_runs(
     source: Path, *, root: Path, format: str = AUTO, name: str | None = None
 ) -> Iterator[ImportedPackage]:
-    """Makes a package of each run of a source, and yields it. Nothing of the source is executed, unpickled or
-    changed.
+    """Makes a package of each run of a source, and yields it. Nothing of the source is executed or changed.
 
     Args:
         source: A file or folder of another system.

@@ -26,7 +26,7 @@ class SourceFormat(NamedTuple):
     matches: Callable[[Path], bool]
     """Whether a source has it."""
     read: Callable[[Path], Iterator[ImportedRun]]
-    """Yields the runs of a source. It executes and unpickles nothing."""
+    """Yields the runs of a source. It executes nothing."""
 
 
 FORMATS: Mapping[str, SourceFormat] = {
