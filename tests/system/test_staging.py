@@ -166,6 +166,9 @@ def test_a_program_with_an_archive(config: Path, tmp_path: Path) -> None:
     pack(tmp_path / "data.zip", {"train/values.bin": b"other"})
     changed = roost("continue", run, cwd=folder, ROOST_SCRATCH=str(tmp_path / "new"))
     assert changed.returncode == 5 and "has changed since it was first staged" in changed.stdout
+    other = f"../data.zip#sha256={'0' * 64}"
+    wrong = roost("run", "--name", "two", "--stage", other, "--", sys.executable, "main.py", cwd=folder)
+    assert wrong.returncode == 5 and f"not {'0' * 64}" in wrong.stdout and "#sha256=" in wrong.stdout
     absent = roost("run", "--stage", "absent.zip", "--", sys.executable, "main.py", cwd=folder)
     assert absent.returncode == 3 and "--stage: there is no such archive" in absent.stderr
-    assert [one.name for one in (folder / "runs").iterdir()] == ["one"], "no package was made"
+    assert sorted(one.name for one in (folder / "runs").iterdir()) == ["one", "two"], "no package was made"

@@ -279,7 +279,8 @@ class _Staging:
             return digest
         source = self._source
         what = f"the archive has the sha256 {digest}, not {self._expected}"
-        fix = f"fetch it again, or correct {source.setting}.sha256"
+        given = "the digits after #sha256=" if source.is_of_option else f"{source.setting}.sha256"
+        fix = f"fetch it again, or correct {given}"
         if because is not None:
             what = f"{what}; {because.message}"
         if self._asked.sha256 is None:
