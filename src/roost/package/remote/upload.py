@@ -16,7 +16,7 @@ import shlex
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +36,7 @@ from roost.package.remote import copy_index, local_files, ownership, upload_plan
 from roost.package.remote.copy_index import CopyIndex
 from roost.package.remote.local_files import ChangedFile, FileReader, LocalFiles, Piece
 from roost.package.remote.remote_copy import RemoteCopy
-from roost.package.remote.store import ObjectMissing, StoreError, clean_reason, for_each
+from roost.package.remote.store import ObjectDamaged, ObjectMissing, StoreError, clean_reason, for_each
 from roost.package.remote.transfer_rate import TransferRate
 from roost.package.remote.upload_plan import KeepCount, UploadPlan
 
@@ -87,6 +87,16 @@ class UploadResult:
     """As returned by `RemoteCopy.require_store`."""
 
 
+@dataclass(frozen=True)
+class CopyCheck:
+    """What reading all objects of a copy has found."""
+
+    num_bytes: int
+    seconds: float
+    bad: dict[str, str]
+    """The bad files of the copy by name, and its bad indexes: ``lost`` or ``damaged``."""
+
+
 class CopyTaken(Refused):
     """Another machine has taken the remote copy: this one must not write to it any more."""
 
@@ -129,6 +139,8 @@ class Uploader:
         self._unsure: dict[str, int] = {}
         """Objects that the store lists, and to which no index refers: an upload was cut."""
         self._number = 0
+        self._broken: list[int] = []
+        """The numbers of indexes that cannot be used."""
         self._has_lost = False
         """Whether the store has lost something to which its newest index refers."""
         self._is_proven: bool | None = None
@@ -157,10 +169,41 @@ class Uploader:
             self._package.path, newest, url=self._copy.store.url.text, steal=self._steal
         )
         self._before, self._earlier, self._number = newest, kept, max(numbers, default=0)
+        self._broken = sorted({*numbers} - {index.number for index in kept})
         listed = self._copy.objects()
         needed = {name: size for index in kept for name, size in index.objects().items()}
         self._present = {name: size for name, size in needed.items() if listed.get(name) == size}
         self._unsure = {name: size for name, size in listed.items() if name not in self._present}
+
+    def check(self, *, note: Callable[[UploadProgress], None] = lambda progress: None) -> CopyCheck:
+        """Reads all objects of the newest index again. The next `upload` puts what is bad again, if the
+        package has it; else it is no part of the copy any more.
+
+        Raises:
+            As `connect`.
+        """
+        began = time.monotonic()
+        self.connect()
+        assert self._present is not None
+        files = self._before.files if self._before is not None else {}
+        objects = self._before.objects() if self._before is not None else {}
+        bad = dict[str, str]()
+
+        def read(name: str, size: int) -> None:
+            try:
+                self._copy.get_object(name, size)
+            except ObjectMissing:
+                bad[name] = "lost"
+            except ObjectDamaged:
+                bad[name] = "damaged"
+
+        self._on_each(objects, read, note)
+        for name in bad:
+            self._present.pop(name, None)
+        self._has_lost |= bool(self._broken)
+        found = {path: bad[piece] for path, file in files.items() for piece in file.pieces if piece in bad}
+        found |= {copy_index.index_name(number): "damaged" for number in self._broken}
+        return CopyCheck(sum(objects.values()), time.monotonic() - began, found)
 
     def upload(
         self, *, is_live: bool, note: Callable[[UploadProgress], None] = lambda progress: None
@@ -276,18 +319,33 @@ class Uploader:
     # ---- objects ------------------------------------------------------------------------------------------
 
     def _put(self, puts: Sequence[Piece], note: Callable[[UploadProgress], None]) -> None:
-        total = self.pending_bytes = sum(piece.size for piece in puts)
+        pieces = {piece.sha256: piece for piece in puts}
+        self._on_each(
+            {name: piece.size for name, piece in pieces.items()},
+            lambda name, size: self._put_one(pieces[name]),
+            note,
+        )
+
+    def _on_each(
+        self,
+        objects: Mapping[str, int],
+        act: Callable[[str, int], None],
+        note: Callable[[UploadProgress], None],
+    ) -> None:
+        """Calls ``act`` with each object and its size, a few at the same time."""
+        total = self.pending_bytes = sum(objects.values())
         lock = threading.Lock()
         note(UploadProgress(0, total))
 
-        def put(piece: Piece) -> None:
+        def on_one(item: tuple[str, int]) -> None:
+            name, size = item
             self._check_stop()
-            self._put_one(piece)
+            act(name, size)
             with lock:
-                self.pending_bytes -= piece.size
+                self.pending_bytes -= size
                 note(UploadProgress(total - self.pending_bytes, total))
 
-        for_each(puts, put, num_parallel=self._copy.store.num_parallel)
+        for_each(objects.items(), on_one, num_parallel=self._copy.store.num_parallel)
 
     def _put_one(self, piece: Piece) -> None:
         """Makes sure that the store has a piece, with the right bytes."""
