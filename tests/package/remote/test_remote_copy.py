@@ -19,7 +19,7 @@ from roost.package.remote.copy_index import BrokenIndex, CopyIndex
 from roost.package.remote.ownership import OwnedElsewhere
 from roost.package.remote.remote_copy import copies_below
 from roost.package.remote.store import StoreError
-from roost.package.remote.upload import CopyTaken, UploadOptions
+from roost.package.remote.upload import CopyTaken, Uploader, UploadOptions
 from tests.messages import Messages
 from tests.package.remote.packages import contents, copy_of, make, save, uploader
 
@@ -299,6 +299,26 @@ def test_a_copy_with_a_session_that_the_package_lacks_is_not_replaced(
     with pytest.raises(OwnedElsewhere) as error:
         uploader(package, store).upload(is_live=False)
     messages.check(error.value)
+
+
+def test_a_copy_that_is_taken_has_nothing_of_the_sessions_that_the_package_lacks(
+    package: PackageFolder, store: Path, tmp_path: Path
+) -> None:
+    uploader(package, store).upload(is_live=False)
+    restore.restore(copy_of(store), tmp_path / "there")
+    there = PackageFolder.open(tmp_path / "there" / "A")
+    there.new_session({"kind": "train", "token": "other"})
+    (there.path / "records" / "2.jsonl").write_bytes(b'{"session":2,"start_step":10}\n')
+    for id in (2, 3):
+        save(there, id, session=2)
+    options = UploadOptions(keep="all")
+    assert uploader(there, store, options).upload(is_live=False).index.step == 30
+    shutil.rmtree(package.checkpoints / "state_0.ckpt")  # only the copy has it, and it is of both
+    taken = Uploader(package, copy_of(store), options, steal=True).upload(is_live=False)
+    assert (taken.index.step, [one.id for one in taken.index.checkpoints]) == (10, [0, 1])
+    restore.restore(copy_of(store), tmp_path / "back")
+    assert contents(package.path).items() <= contents(tmp_path / "back" / "A").items()
+    assert not (tmp_path / "back" / "A" / "records" / "2.jsonl").exists()
 
 
 @pytest.mark.parametrize("name", ["../out", "a/../../out", "/etc/x", "a//b", "link/x", "request.json/x"])

@@ -95,7 +95,7 @@ class RemoteCopy:
         broken: BrokenIndex | None = None
         for number in self.index_numbers():
             try:
-                found.append(self._read_index(number))
+                found.append(self.read_index(number))
             except ObjectMissing:  # its writer has deleted it meanwhile, after it wrote a newer one
                 continue
             except BrokenIndex as error:
@@ -108,7 +108,8 @@ class RemoteCopy:
             raise broken
         return found
 
-    def _read_index(self, number: int) -> CopyIndex:
+    def read_index(self, number: int) -> CopyIndex:
+        """Returns the index of a number. Raises ObjectMissing, StoreError, BrokenIndex."""
         index = copy_index.decode(self.store.get(copy_index.index_name(number)))
         if (
             index.number != number
