@@ -33,6 +33,10 @@ class ObjectMissing(StoreError):
     """A store has no object of this name."""
 
 
+class ObjectDamaged(StoreError):
+    """A store gives other bytes of an object than were put."""
+
+
 class Store(Protocol):
     """Objects below one URL. Names are relative to it, with ``/`` between their parts."""
 
