@@ -311,11 +311,11 @@ def test_a_program_that_is_asked_to_stop(code: Path) -> None:
     package = code / "runs" / "it"
     assert process.stdout is not None
     # Before this line Ctrl-C is not yet an answer to the run.
-    assert any("Ctrl-C" in line for line in process.stdout)
+    assert any("Ctrl-C asks the program to end" in line for line in process.stdout)
     assert "ready\n" in process.stdout
     process.send_signal(signal.SIGINT)
     said, _ = process.communicate(timeout=60)
-    assert process.returncode == 75, said
+    assert process.returncode == 75 and "by SIGTERM; Ctrl-C again" in said, said
     assert PackageFolder.open(package).state == "stopped" and series(PackageFolder.open(package), "loss")[
         1
     ] == [0.125]
