@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from roost.base.system import process_identity
+from roost.operations.lifecycle.new_project import new_project
 from tests.cli.programs import ROOST, roost
 from tests.operations.packages import project
 from tests.waiting import wait_for
@@ -60,6 +61,26 @@ def test_a_project_that_is_fine(place: Path, tmp_path: Path) -> None:
     assert memory.startswith("memory: ")
     assert contents(config.parent) == before, "nothing is written into save_root"
     assert contents(place) == []
+
+
+def test_what_a_run_requires_and_this_machine_lacks(place: Path, tmp_path: Path) -> None:
+    config = project(tmp_path / "project")
+    require = 'require={gpu: A100, torch: "<1", cuda: ">=99"}'
+    said = roost("check", config, require, "-CPU", "--json")
+    assert said.returncode == 0, said.stdout + said.stderr
+    found = json.loads(said.stdout)
+    assert found["is_ready"] and found["warnings"] == found["unmet"]
+    assert [line.partition(":")[0] for line in found["unmet"]] == [
+        "require.torch",
+        "require.cuda",
+        "require.gpu",
+    ]
+    assert roost("run", config, require, "-CPU").returncode == 5
+    new_project(tmp_path / "dlnest", template="dlnest")
+    said = roost("check", tmp_path / "dlnest" / "root_config.json", "roost.require.memory=40GB", "-CPU")
+    assert said.returncode == 0, said.stdout + said.stderr
+    warning, ready = said.stdout.splitlines()[-2:]
+    assert warning.startswith("warning: require.memory: requires") and ready.startswith("ready: ")
 
 
 def test_as_json_with_a_disk_that_will_not_do(place: Path, tmp_path: Path) -> None:

@@ -83,8 +83,9 @@ def test_a_run_from_an_archive(config: Path, tmp_path: Path) -> None:
     folder = config.parent
     ran = roost("run", config, "-CPU", "--name", "one", "--devices", 2, cwd=folder)
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert ran.stdout.count("data.zip: staged in") == 1, "one of the ranks unpacks"
     run = folder / "runs" / "one"
+    outputs = "".join(one.read_text() for one in run.glob("_output*"))
+    assert outputs.count("data.zip: staged in") == 1, "one of the ranks unpacks, whichever comes first"
     assert json.loads((run / "args.json").read_bytes())["root"] == "${staged}/train"
     recorded = json.loads((run / "staged.json").read_bytes())["staged"]["data"]
     assert f"read from {staging_folder.staging_folder()}/{recorded['sha256']}/files/train" in ran.stdout
@@ -92,6 +93,29 @@ def test_a_run_from_an_archive(config: Path, tmp_path: Path) -> None:
     pack(tmp_path / "data.zip", {"train/values.bin": bytes(512)})
     again = roost("continue", run, "max_steps=8", "-CPU", cwd=folder, ROOST_SCRATCH=str(tmp_path / "new"))
     assert again.returncode == 5 and "the archive has changed since it was first staged" in again.stdout
+
+
+def test_an_archive_that_is_missing_ends_it_before_a_package_is_made(config: Path, tmp_path: Path) -> None:
+    for command in ("run", "check"):
+        for archive, code, what in (
+            ("../absent.zip", 3, "there is no such archive"),
+            (str(tmp_path), 4, "is a folder, not an archive"),
+            ("nowhere://bucket/data.zip", 4, "no library is known that reads nowhere://"),
+        ):
+            refused = roost(command, config, "-CPU", f"data.stage.archive={archive}", cwd=config.parent)
+            assert refused.returncode == code and what in refused.stderr, refused.stdout + refused.stderr
+            assert not (config.parent / "runs").exists()
+    assert roost("run", config, "-CPU", "--name", "one", cwd=config.parent).returncode == 0
+    (tmp_path / "data.zip").unlink()
+    run = config.parent / "runs" / "one"
+    kept = roost("continue", run, "max_steps=5", "-CPU", cwd=config.parent)
+    assert kept.returncode == 0, "it is staged here: " + kept.stdout + kept.stderr
+    for word in ("continue", "fork"):
+        refused = roost(
+            word, run, "max_steps=6", "-CPU", cwd=config.parent, ROOST_SCRATCH=str(tmp_path / "new")
+        )
+        assert refused.returncode == 3 and "there is no such archive" in refused.stderr
+    assert len(list((config.parent / "runs").iterdir())) == 1 and not (run / "sessions" / "3.json").exists()
 
 
 def test_a_check_unpacks_only_what_takes_seconds(config: Path, tmp_path: Path) -> None:
@@ -142,5 +166,9 @@ def test_a_program_with_an_archive(config: Path, tmp_path: Path) -> None:
     pack(tmp_path / "data.zip", {"train/values.bin": b"other"})
     changed = roost("continue", run, cwd=folder, ROOST_SCRATCH=str(tmp_path / "new"))
     assert changed.returncode == 5 and "has changed since it was first staged" in changed.stdout
+    other = f"../data.zip#sha256={'0' * 64}"
+    wrong = roost("run", "--name", "two", "--stage", other, "--", sys.executable, "main.py", cwd=folder)
+    assert wrong.returncode == 5 and f"not {'0' * 64}" in wrong.stdout and "#sha256=" in wrong.stdout
     absent = roost("run", "--stage", "absent.zip", "--", sys.executable, "main.py", cwd=folder)
-    assert absent.returncode == 3 and "--stage: there is no such archive" in absent.stdout
+    assert absent.returncode == 3 and "--stage: there is no such archive" in absent.stderr
+    assert sorted(one.name for one in (folder / "runs").iterdir()) == ["one", "two"], "no package was made"

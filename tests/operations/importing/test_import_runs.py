@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sqlite3
 import struct
+import subprocess
+import sys
 import zlib
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
+from torch.utils.tensorboard import SummaryWriter
 
 from roost.base.errors import ConfigError, NotFound, Refused, RoostError, UsageError
 from roost.operations.curves.export_records import export_records
+from roost.operations.importing import aim_runs
 from roost.operations.importing.import_runs import ImportedPackage, import_runs
 from roost.operations.listing.list_packages import list_packages
 from roost.operations.queue.continue_interrupted import find_interrupted
@@ -24,6 +31,7 @@ from roost.package.project_preflight import require_runner
 from roost.package.records import Row
 from tests.messages import Messages
 from tests.operations.packages import package
+from tests.package.dlnest.original import original
 from tests.train.mirrors.recorded import keep_exit
 
 ROWS = (
@@ -176,8 +184,6 @@ def test_tables_of_others(tmp_path: Path) -> None:
 
 
 def test_event_files_of_torch(tmp_path: Path) -> None:
-    from torch.utils.tensorboard import SummaryWriter
-
     for name, first in (("a", 1.0), ("b/inner", 2.0)):
         with SummaryWriter(str(tmp_path / "logs" / name)) as writer:
             for step in range(3):
@@ -265,6 +271,67 @@ def test_a_file_store_of_mlflow(tmp_path: Path) -> None:
         imported(tmp_path / "mlruns")
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the libraries of Aim
+def test_aim_keeps_all_of_a_row(tmp_path: Path) -> None:
+    pytest.importorskip("aim", reason="Aim is in no extra of the tests: docs/decisions/dependencies.md")
+    made, output = exported(tmp_path, "aim")
+    before = {path: path.read_bytes() for path in output.rglob("*") if path.is_file()}
+    found = only(output)
+    rows, given = found.records().rows, made.records().rows
+    assert bitwise(rows) == bitwise([given[0], {**given[1], **given[2]}, given[3]])
+    assert found.path.name == "first run" and found.settings == made.settings
+    (session,) = found.sessions()
+    assert session.state == "succeeded" and session.recorded.started is not None
+    assert before == {path: path.read_bytes() for path in output.rglob("*") if path.is_file()}
+    (manifest,) = (output / ".aim" / "meta" / "chunks").glob("*/MANIFEST-*")
+    manifest.write_bytes(b"x" * 200)
+    with pytest.raises(ConfigError, match="meta/chunks"):
+        imported(output)
+    (output / ".aim" / "run_metadata.sqlite").write_bytes(b"SQLite format 3")
+    with pytest.raises(ConfigError, match="run_metadata"):
+        imported(output)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_run_of_aim_that_was_killed(tmp_path: Path) -> None:
+    """What Aim's own program writes: contexts, settings, tags, texts; without an end, and never indexed."""
+    pytest.importorskip("aim", reason="Aim is in no extra of the tests: docs/decisions/dependencies.md")
+    program = """
+import os, sys
+from aim import Repo, Run, Text
+run = Run(repo=Repo(sys.argv[1], init=True), system_tracking_interval=None)
+run.name, run.description = "big one", "a note"
+run.add_tag("team:vision")
+run["__system_params"] = {"packages": {}}
+run["hparams"] = {"lr": 0.1, "layers": [8, {"width": 4}], "none": None}
+for step in (1, 2):
+    run.track(step / 2, name="loss", step=step, epoch=1, context={"subset": "valid", "fold": 3})
+    run.track(step, name="count", step=step)
+run.track(Text("words"), name="said", step=1)
+os._exit(1)
+"""
+    subprocess.run([sys.executable, "-c", program, tmp_path], check=False)
+    (one,) = imported(tmp_path / ".aim")
+    found = PackageFolder.open(one.package)
+    assert found.path.name == "big one"
+    assert found.settings == {"hparams": {"lr": 0.1, "layers": [8, {"width": 4}], "none": None}}
+    assert found.records().series["valid/fold=3/loss"] == ([1, 2], [0.5, 1.0])
+    assert [(row["count"], row["epoch"]) for row in found.records().rows] == [(1, 1), (2, 1)]
+    assert labels.read(found.path).tags == ["team:vision"] and labels.read(found.path).note == "a note"
+    assert found.sessions()[0].state == "stopped"
+    assert one.left_out == ["what is no metric or setting: __system_params, said"]
+
+
+def test_without_aim_the_line_says_how(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: Messages
+) -> None:
+    monkeypatch.setattr(aim_runs, "find_spec", lambda name: None)
+    (tmp_path / ".aim" / "meta" / "chunks").mkdir(parents=True)
+    with pytest.raises(ConfigError) as caught:
+        imported(tmp_path)
+    messages.check(caught.value)
+
+
 def test_a_package_of_dlnest(tmp_path: Path) -> None:
     saved = tmp_path / "Saves" / "2022-01-01"
     (saved / "tensorboard").mkdir(parents=True)
@@ -276,7 +343,74 @@ def test_a_package_of_dlnest(tmp_path: Path) -> None:
     (one,) = imported(tmp_path / "Saves")
     found = PackageFolder.open(one.package)
     assert found.settings == settings and labels.read(found.path).note == "good"
-    assert one.system == "dlnest" and "pickles" in one.left_out[0]
+    assert one.system == "dlnest" and one.rows == 0
+    assert one.left_out[0] == "its code and checkpoints" and "epoch_0.ckpt cannot be read" in one.left_out[1]
+
+
+def saved_by_dlnest(tmp_path: Path, **state: Any) -> Path:
+    made = original(tmp_path / "Saves" / "old")
+    torch.save(state, made / "Checkpoints" / "state_3.ckpt")
+    return made
+
+
+def test_the_log_of_dlnest(tmp_path: Path) -> None:
+    """Two epochs of three steps, with a validation after each."""
+    log = {
+        "loss": [np.float32(0.1), np.float64(0.2), torch.tensor(0.3), 4, math.nan, 0.6],
+        "valid": {"acc": [0.5, 0.75]},
+        "rare": [1.0, 2.0, 3.0],
+        "seen": 120,
+        "said": ["words"],
+        "time": [7.0],
+    }
+    made = saved_by_dlnest(tmp_path, log_dict=log, runner={"w": torch.ones(3)}, finished_epoch=1)
+    with SummaryWriter(str(made)) as writer:
+        writer.add_scalar("loss", 9.0, 0)
+        writer.add_scalar("own", 8.0, 2)
+    (one,) = imported(made)
+    found = PackageFolder.open(one.package).records()
+    values = [float(np.float32(0.1)), 0.2, float(torch.tensor(0.3)), 4.0, math.nan, 0.6]
+    assert [bits(value) for value in found.series["loss"][1]] == [bits(value) for value in values]
+    assert found.series["loss"][0] == [1, 2, 3, 4, 5, 6]
+    assert found.series["valid/acc"] == ([3, 6], [0.5, 0.75]) and found.series["rare"][0] == [1, 2, 3]
+    assert found.series["seen"] == ([6], [120.0]) and found.series["time_"] == ([1], [7.0])
+    assert found.series["own"] == ([2], [8.0]), "its copy of the loss is left out"
+    assert [row["epoch"] for row in found.rows if "loss" in row] == [1, 1, 1, 2, 2, 2]
+    assert one.left_out == ["its code and checkpoints", "what is no number in the log: said"]
+    saved_by_dlnest(
+        tmp_path / "more", log_dict={"loss": [1.0, 2.0, 3.0], "acc": [1.0, 2.0]}, finished_epoch=1
+    )
+    found = only(tmp_path / "more" / "Saves").records()
+    assert found.series["acc"][0] == [1, 2] and {row["epoch"] for row in found.rows} == {0}
+
+
+class Acts:
+    """Its pickle makes a folder."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (str(self.path),)
+
+
+def test_a_log_of_dlnest_that_acts(tmp_path: Path) -> None:
+    acts = Acts(tmp_path / "made")
+    log = {
+        "loss": [1.0, acts, 2.0],
+        "deep": {"it": acts},
+        "call": [{}.get],
+        "meta": torch.ones(1, device="meta"),
+    }
+    log["itself"] = log
+    (one,) = imported(saved_by_dlnest(tmp_path, log_dict=log, life_cycle=acts, finished_epoch=0))
+    assert not (tmp_path / "made").exists()
+    assert PackageFolder.open(one.package).records().series == {"loss": ([1, 3], [1.0, 2.0])}
+    assert one.left_out[1] == "what is no number in the log: loss, deep/it, call, meta"
+    for number, log in enumerate((acts, [1.0], "words", 3)):
+        (one,) = imported(saved_by_dlnest(tmp_path / f"{number}", log_dict=log, finished_epoch=0))
+        assert one.rows == 0
+    assert not (tmp_path / "made").exists()
 
 
 REFUSED: dict[str, tuple[type[RoostError], dict[str, str]]] = {
@@ -287,7 +421,6 @@ REFUSED: dict[str, tuple[type[RoostError], dict[str, str]]] = {
     "junk.parquet": (ConfigError, {"junk.parquet": "PAR1"}),
     "junk.wandb": (ConfigError, {"junk.wandb": "no run"}),
     "notes": (UsageError, {"notes/readme.txt": "nothing"}),
-    "aim": (Refused, {"aim/.aim/meta": ""}),
     "own": (Refused, {"own/request.json": "{}"}),
 }
 
@@ -322,8 +455,6 @@ def test_a_cell_may_have_line_ends(tmp_path: Path) -> None:
 
 
 def test_an_event_file_with_a_false_length_ends_there(tmp_path: Path) -> None:
-    from torch.utils.tensorboard import SummaryWriter
-
     from roost.train.mirrors.event_files import EventFile
 
     with SummaryWriter(str(tmp_path / "logs")) as writer:

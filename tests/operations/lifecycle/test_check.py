@@ -76,6 +76,9 @@ def test_what_a_run_would_refuse_leaves_nothing(place: Path, tmp_path: Path) -> 
         (CheckRequest(config=config, overrides=["max_epochs=x"]), ConfigError),
         (CheckRequest(config=config, overrides=["runner=Model/No.py:Runner"]), ConfigError),
         (CheckRequest(config=config, overrides=["save_root=/dev/null/x"]), OSError),
+        (CheckRequest(config=config, overrides=["data.stage=absent.zip"]), NotFound),
+        (CheckRequest(config=config, overrides=["data.stage=nowhere://a/b.zip"]), ConfigError),
+        (CheckRequest(config=config, overrides=["require={memory: much}"]), ConfigError),
     ):
         with pytest.raises(error), check(request):
             pytest.fail("it must not start")

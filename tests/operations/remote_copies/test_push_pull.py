@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,9 @@ from roost.base.errors import ConfigError, NotFound, Refused, UsageError
 from roost.operations.remote_copies.pull import pull
 from roost.operations.remote_copies.push import push
 from roost.package.remote import ownership, remote_status
+from tests.cli.programs import roost
 from tests.messages import Messages
-from tests.package.remote.packages import contents, make, save
+from tests.package.remote.packages import contents, copy_of, make, save
 
 
 def test_a_package_is_pushed_again_to_the_store_that_it_knows(
@@ -33,6 +35,21 @@ def test_a_package_is_pushed_again_to_the_store_that_it_knows(
     assert status is not None
     assert (status.step, status.error, status.state) == (0, None, "ended")
     assert remote_status.describe(status) == "durable up to step 0"
+
+
+def test_a_package_of_another_name_is_not_durable_by_the_copy_of_the_former_one(tmp_path: Path) -> None:
+    """It was copied or renamed, with its remote.json: the store has nothing of that name."""
+    package = make(tmp_path / "runs")
+    save(package, 0)
+    push(package.path, str(tmp_path / "store"))
+    renamed = package.path.rename(tmp_path / "runs" / "B")
+    status = remote_status.read(renamed)
+    assert status is not None
+    assert (status.step, remote_status.describe(status)) == (None, "not durable at all")
+    assert push(renamed).url == str(tmp_path / "store" / "B")  # the store is still known
+    status = remote_status.read(renamed)
+    assert status is not None
+    assert status.step == 0
 
 
 def test_the_session_settings_name_the_store_and_its_options(tmp_path: Path) -> None:
@@ -72,6 +89,27 @@ def test_a_folder_of_copies_is_listed_and_one_is_restored(tmp_path: Path, messag
     assert restored is not None
     own = {name: data for name, data in contents(package.path).items() if name != remote_status.NAME}
     assert contents(restored.path) == own
+
+
+def test_push_verify_names_what_is_bad_and_ends_with_1(tmp_path: Path) -> None:
+    package = make(tmp_path / "runs")
+    for id in range(2):
+        save(package, id)
+    words, store = ("push", package.path, tmp_path / "store", "--verify"), tmp_path / "store" / "A"
+    first = roost(*words)
+    assert first.returncode == 0 and "0 B of the copy read" in first.stderr
+    shutil.rmtree(package.checkpoints / "state_1.ckpt")
+    files = copy_of(tmp_path / "store").require_index().files
+    gone, kept = "Checkpoints/state_1.ckpt/model.json", "Checkpoints/state_0.ckpt/model.json"
+    (store / "objects" / files[gone].pieces[0]).unlink()
+    (store / "objects" / files[kept].pieces[0]).write_bytes(b"other")
+    found = roost(*words)
+    assert found.returncode == 1 and "2 lost or damaged" in found.stderr
+    assert f"lost: {gone}; the package has it no more" in found.stderr
+    assert f"damaged: {kept}; uploaded again" in found.stderr
+    assert found.stderr.strip().endswith("durable up to step 0")
+    again = roost(*words)
+    assert again.returncode == 0 and "nothing lost or damaged" in again.stderr
 
 
 def test_a_url_with_one_slash_is_no_folder(

@@ -35,6 +35,18 @@ def test_names_and_references() -> None:
     settings(None, root="$${staged}")
 
 
+def test_a_text_may_have_the_checksum() -> None:
+    digest = "0aF" + "1" * 61
+    for archive in ("../data.zip", "https://host/data.zip", "s3://bucket/data.zip"):
+        staged_archives.refuse_credentials(f"{archive}#sha256={digest}", "data.stage", lambda key: None)
+        (one,) = staged_archives.named_archives(f"{archive}#sha256={digest}")
+        assert (one.name, one.settings.archive, one.settings.sha256) == ("data", archive, digest)
+    for wrong in ("", "12", digest + "0", "g" * 64):
+        with pytest.raises(ConfigError) as caught:
+            staged_archives.named_archives([f"data.zip#sha256={wrong}"], key="--stage")
+        assert caught.value.setting == "--stage"
+
+
 def test_a_reference_is_resolved_at_run_time() -> None:
     values = {"root": "${staged}/train", "path": "${root}/x", "literal": "$${staged}"}
     resolved = interpolation.resolve(values, {})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,11 +57,9 @@ def command(arguments: tuple[str, ...], config: Path | None, as_json: bool, **op
         )
     if as_json:
         click.echo(json.dumps(_to_json(outcome), indent=2))
-    elif outcome.estimate is not None:
-        for line in _ready_lines(outcome, outcome.estimate):
+    else:
+        for line in _lines(outcome):
             click.echo(line)
-    elif outcome.is_ready:
-        click.echo("ready: how long it trains is decided by its LifeCycle")
     if not outcome.is_ready:
         terminal.print_status(format_unfinished(outcome, is_printed=is_printed, what="check"))
     return outcome.exit_code
@@ -71,6 +69,15 @@ def _to_json(outcome: CheckOutcome) -> dict[str, Any]:
     body: dict[str, Any] = msgspec.to_builtins(outcome)
     findings = body.pop("findings")
     return {**body, "stages": findings["stages"], "measured": findings["measured"]}
+
+
+def _lines(outcome: CheckOutcome) -> Iterator[str]:
+    for text in outcome.warnings[len(outcome.findings.warnings) :]:  # the worker has printed its own
+        yield f"warning: {text}"
+    if outcome.estimate is not None:
+        yield from _ready_lines(outcome, outcome.estimate)
+    elif outcome.is_ready:
+        yield "ready: how long it trains is decided by its LifeCycle"
 
 
 def _ready_lines(outcome: CheckOutcome, estimate: RunEstimate) -> list[str]:
@@ -89,10 +96,7 @@ def _ready_lines(outcome: CheckOutcome, estimate: RunEstimate) -> list[str]:
             f"disk: up to {kept} of {format_bytes(estimate.checkpoint_bytes)}, "
             f"{format_bytes(estimate.disk_bytes)} of the {format_bytes(estimate.free_bytes)} that are free"
         )
-    lines += _memory_lines(outcome.findings.measured)
-    # The worker's own warnings were printed before.
-    not_printed = outcome.warnings[len(outcome.findings.warnings) :]
-    return [*(f"warning: {text}" for text in not_printed), *lines]
+    return [*lines, *_memory_lines(outcome.findings.measured)]
 
 
 def _count(number: int, what: str) -> str:

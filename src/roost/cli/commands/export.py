@@ -28,7 +28,7 @@ _MAX_TIED = 3
     help="The file: .pt, .pth or .safetensors; a format alone, such as pt: a file in the package's exports/.",
 )
 @click.option(
-    "--records", metavar="KIND", help="Write the records: csv, parquet, tensorboard, wandb or mlflow."
+    "--records", metavar="KIND", help="Write the records: csv, parquet, tensorboard, wandb, mlflow or aim."
 )
 @click.option(
     "-o",

@@ -15,7 +15,7 @@ from roost.display import terminal
     "--format",
     default="auto",
     metavar="NAME",
-    help="csv, parquet, tensorboard, wandb, mlflow or dlnest; default: the one that fits.",
+    help="csv, parquet, tensorboard, wandb, mlflow, aim or dlnest; default: the one that fits.",
 )
 @click.option("--name", metavar="NAME", help="The name of the package, of a source with one run.")
 @click.option(
@@ -33,9 +33,10 @@ def command(source: Path, format: str, name: str | None, root: Path, as_json: bo
     """Makes packages out of the runs of other systems, for roost ls, show, plot and compare.
 
     SOURCE is a CSV or Parquet file with a row for each step; a folder of TensorBoard's event files; a folder
-    of W&B with offline runs; MLflow's mlruns or its SQLite database; a package of DLNest. Each run becomes
+    of W&B with offline runs; MLflow's mlruns or its SQLite database; a repository of
+    Aim; a package of DLNest. Each run becomes
     one package, whose path is printed: settings, rows, tags, name, times and state. Nothing of the source is
-    executed, unpickled or changed. A run that was imported before is named, and not imported again.
+    executed or changed. A run that was imported before is named, and not imported again.
 
     \b
     roost import metrics.csv --name baseline

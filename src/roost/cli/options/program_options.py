@@ -64,7 +64,7 @@ def program_options(command: F) -> F:
             click.option(
                 "--stage",
                 multiple=True,
-                metavar="ARCHIVE",
+                metavar="ARCHIVE[#sha256=HEX]",
                 help="With --: unpacked to a local disk first; ROOST_STAGED is its folder. Can be repeated.",
             ),
         )

@@ -21,7 +21,7 @@ from roost.train.mirrors.mirror_kinds import require_library
 from roost.train.mirrors.record_feed import RecordFeed
 from roost.train.mirrors.sink import RunIdentity, Sink
 
-FOLDER_KINDS = ("tensorboard", "wandb", "mlflow")
+FOLDER_KINDS = ("tensorboard", "wandb", "mlflow", "aim")
 """The kinds that are folders; the others are files."""
 
 
@@ -50,7 +50,7 @@ def export_records(
         package: The package.
         kind: csv: a line for each row; parquet: columns of 64-bit numbers, null if a row has no value;
             tensorboard: a folder of event files, with the media; wandb: a folder for `wandb sync`; mlflow: a
-            folder with MLflow's database and files.
+            folder with MLflow's database and files; aim: a folder with a repository ``.aim``.
         output: The file, or the folder; None: ``records.csv``, ``records.parquet``, or a folder of the name
             of the kind, in the package's ``exports``.
         overwrite: Replace an existing file, atomically; never a folder.
@@ -138,6 +138,27 @@ def _write_mlflow(package: PackageFolder, columns: Columns, names: list[str], ou
         return _feed(package, sink)
 
 
+def _write_aim(package: PackageFolder, columns: Columns, names: list[str], output: Path) -> int:
+    require_library("aim", "--records", extra="aim")
+    from aim.sdk.repo import Repo
+    from aim.sdk.run import BasicRun
+
+    identity = _identity(package)
+    durable.make_folder(output, exist_ok=True)
+    run = BasicRun(repo=Repo(str(output), init=True), experiment=identity.project)
+    try:
+        run.name = identity.name
+        for name, value in identity.settings.items():
+            run[name] = value
+        for row in columns.rows:
+            for name, value in records.values(row).items():
+                # Its public `track` would date all rows from now.
+                run._tracker._track(value, row["time"], name, row["step"], row["epoch"])
+    finally:
+        run.close()
+    return len(columns.rows)
+
+
 def _identity(package: PackageFolder) -> RunIdentity:
     project = Path(str(package.request.get("project") or package.path.parent)).name
     return RunIdentity(name=package.path.name, project=project or "roost", settings=package.settings)
@@ -179,4 +200,5 @@ _WRITERS: dict[str, Callable[[PackageFolder, Columns, list[str], Path], int]] = 
     "tensorboard": _write_tensorboard,
     "wandb": _write_wandb,
     "mlflow": _write_mlflow,
+    "aim": _write_aim,
 }

@@ -38,6 +38,7 @@ EXTRAS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "gcs": ("remote copies in Google's storage", {"gcsfs": "gcsfs"}),
     "azure": ("remote copies in Azure's storage", {"adlfs": "adlfs"}),
     "sftp": ("remote copies on an SSH server", {"paramiko": "paramiko"}),
+    "aim": ("import from and export to Aim", {"aim": "aim"}),
     "hf": ("remote copies at Hugging Face", {"huggingface_hub": "huggingface_hub"}),
 }
 """What each extra of pyproject.toml brings, and its libraries with the modules by which they are imported."""

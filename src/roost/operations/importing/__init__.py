@@ -7,5 +7,7 @@ table_files: CSV and Parquet
 event_folders: TensorBoard
 wandb_runs: W&B, written offline
 mlflow_runs: MLflow's file store and its SQLite database
+aim_runs: Aim's repository
+sqlite_file: opens a SQLite file to be read only
 dlnest_packages: packages that DLNest itself wrote
 """

@@ -42,8 +42,7 @@ class ImportedPackage(msgspec.Struct, frozen=True, kw_only=True):
 def import_runs(
     source: Path, *, root: Path, format: str = AUTO, name: str | None = None
 ) -> Iterator[ImportedPackage]:
-    """Makes a package of each run of a source, and yields it. Nothing of the source is executed, unpickled or
-    changed.
+    """Makes a package of each run of a source, and yields it. Nothing of the source is executed or changed.
 
     Args:
         source: A file or folder of another system.
@@ -54,7 +53,7 @@ def import_runs(
     Raises:
         NotFound: The source does not exist, or holds no run.
         UsageError: The format is unknown; or ``name`` is given for several runs.
-        Refused: The source is a package of roost, or a repository of Aim.
+        Refused: The source is a package of roost.
         ConfigError: The source is not as its system writes it, or a library is missing.
         OSError: A file cannot be read or written.
     """

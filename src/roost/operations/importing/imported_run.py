@@ -65,12 +65,12 @@ class RowMerger:
         self._open: dict[int, Row] = {}
         """The newest row of each step."""
 
-    def add(self, step: int, name: str, value: float, time: float) -> None:
+    def add(self, step: int, name: str, value: float, time: float, *, epoch: int = 0) -> None:
         """Adds a value."""
         name = free_name(name)
         row = self._open.get(step)
         if row is None or name in row:
-            row = self._open[step] = {"step": step, "epoch": 0, "time": time}
+            row = self._open[step] = {"step": step, "epoch": epoch, "time": time}
             self._rows.append(row)
         row[name] = value
 

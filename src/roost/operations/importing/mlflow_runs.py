@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import sqlite3
 from collections import defaultdict
@@ -15,6 +14,7 @@ import yaml
 from roost.base import safe_read
 from roost.base.errors import ConfigError
 from roost.operations import work_progress
+from roost.operations.importing import sqlite_file
 from roost.operations.importing.imported_run import ImportedRun, RowMerger, RunState
 
 _STATES: Mapping[object, RunState] = {
@@ -62,7 +62,7 @@ def _find_database(path: Path) -> Path | None:
 
 def _is_database(path: Path) -> bool:
     try:
-        with _opened(path) as database:
+        with sqlite_file.opened(path) as database:
             found = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
             return {name for (name,) in found} >= _TABLES
     except (OSError, sqlite3.Error):
@@ -75,17 +75,9 @@ def find_run_folders(path: Path) -> list[Path]:
     return sorted(found)
 
 
-@contextlib.contextmanager
-def _opened(path: Path) -> Iterator[sqlite3.Connection]:
-    if not path.is_file():
-        raise FileNotFoundError(2, "No such file or directory", str(path))
-    with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as database:
-        yield database
-
-
 def _read_database(path: Path) -> Iterator[ImportedRun]:
     try:
-        with _opened(path) as database:
+        with sqlite_file.opened(path) as database:
             runs = database.execute(
                 "SELECT run_uuid, name, status, start_time, end_time FROM runs WHERE lifecycle_stage != ? "
                 "ORDER BY start_time",

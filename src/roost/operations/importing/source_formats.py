@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from roost.base.errors import NotFound, Refused, UsageError
 from roost.operations.importing import (
+    aim_runs,
     dlnest_packages,
     event_folders,
     mlflow_runs,
@@ -25,7 +26,7 @@ class SourceFormat(NamedTuple):
     matches: Callable[[Path], bool]
     """Whether a source has it."""
     read: Callable[[Path], Iterator[ImportedRun]]
-    """Yields the runs of a source. It executes and unpickles nothing."""
+    """Yields the runs of a source. It executes nothing."""
 
 
 FORMATS: Mapping[str, SourceFormat] = {
@@ -39,6 +40,7 @@ FORMATS: Mapping[str, SourceFormat] = {
         lambda path: path.suffix == ".wandb" or (path.is_dir() and bool(wandb_runs.find_files(path))),
         wandb_runs.read_files,
     ),
+    "aim": SourceFormat(aim_runs.is_repository, aim_runs.read_runs),
     "mlflow": SourceFormat(mlflow_runs.holds_runs, mlflow_runs.read_runs),
     "dlnest": SourceFormat(
         lambda path: path.is_dir() and bool(dlnest_packages.find_packages(path)),
@@ -54,11 +56,6 @@ FORMATS: Mapping[str, SourceFormat] = {
     ),
 }
 """In the order in which a source is tried: a folder of another system may hold event files, too."""
-_AIM = ".aim"
-_AIM_FIX = (
-    "write its metrics to a table where aim is installed, and import that: "
-    "aim.Repo('.').query_metrics().dataframe().to_csv('runs.csv')"
-)
 
 
 def read_runs(source: Path, name: str = AUTO) -> Iterator[ImportedRun]:
@@ -71,7 +68,7 @@ def read_runs(source: Path, name: str = AUTO) -> Iterator[ImportedRun]:
     Raises:
         NotFound: The source does not exist, or holds no run.
         UsageError: There is no such format, or none fits.
-        Refused: It is a repository of Aim, or a package of roost.
+        Refused: It is a package of roost.
     """
     if name not in (AUTO, *FORMATS):
         fix = f"give one of {', '.join((AUTO, *FORMATS))}"
@@ -80,12 +77,6 @@ def read_runs(source: Path, name: str = AUTO) -> Iterator[ImportedRun]:
         raise NotFound("there is no such file or folder", received=str(source), fix="name one that exists")
     if (source / "request.json").exists():
         raise Refused("is a package of roost already", received=str(source), fix="`roost show` shows it")
-    if source.name == _AIM or (source / _AIM).is_dir():
-        raise Refused(
-            "a repository of Aim is a database (RocksDB) that only Aim can read",
-            received=str(source),
-            fix=_AIM_FIX,
-        )
     chosen = name if name != AUTO else next((one for one in FORMATS if FORMATS[one].matches(source)), None)
     if chosen is None:
         raise UsageError(

@@ -14,6 +14,7 @@ from roost.config import layers
 from roost.config.run_settings import RunSettings
 from roost.config.settings import Settings
 from roost.operations.lifecycle.run_estimate import RunEstimate, estimate_run
+from roost.operations.sessions import requirements
 from roost.operations.sessions.foreground_lease import choose_one_card
 from roost.operations.sessions.project_worker import worker_on_copy
 from roost.operations.sessions.rank_layout import one_process_notes
@@ -53,6 +54,8 @@ class RunningCheck:
     """The folder in which the packages of the run would be."""
     notes: list[str] = field(default_factory=list)
     """Notes for the user, one line each."""
+    unmet: list[str] = field(default_factory=list)
+    """See `CheckOutcome.unmet`."""
 
     def outcome(self, ended: Session) -> CheckOutcome:
         """Returns the result of the check; to be called before the block of `check` is left.
@@ -73,7 +76,8 @@ class RunningCheck:
             error=ended.error,
             failed=None if is_ready else findings.last or None,
             findings=findings,
-            warnings=[*findings.warnings, *_disk_warnings(estimate, self.root)],
+            unmet=self.unmet,
+            warnings=[*findings.warnings, *self.unmet, *_disk_warnings(estimate, self.root)],
             estimate=estimate,
         )
 
@@ -97,8 +101,10 @@ class CheckOutcome:
     failed: str | None
     """The stage that failed, or in which the process died."""
     findings: CheckFindings
+    unmet: list[str]
+    """What ``require`` asks for and this machine lacks, one line each: a run would be refused here."""
     warnings: list[str]
-    """The warnings of the findings and of the estimate."""
+    """The warnings of the findings, what is unmet, and the warnings of the estimate."""
     estimate: RunEstimate | None
     """None unless the run is ready, and its settings say how long it is."""
 
@@ -110,7 +116,7 @@ def check(request: CheckRequest) -> Iterator[RunningCheck]:
     Nothing is written into ``save_root``. The check ends with the block, or when this process is gone.
 
     Raises:
-        NotFound: There is no such config.
+        NotFound: There is no such config, or no archive of ``data.stage``.
         ConfigError: The config, or a file it names, is wrong.
         CardsBusy: Other processes hold all GPUs.
         OSError: The project cannot be copied, or no package could be made in ``save_root``.
@@ -120,7 +126,10 @@ def check(request: CheckRequest) -> Iterator[RunningCheck]:
     plan = prepare_training(config, project=request.project)
     _require_writable(plan.root)
     notes = [*plan.notes(), *one_process_notes(plan.settings, device=request.device, where=config.where)]
-    session_cards = choose_one_card(request.device)
+    requirements.require_archives(plan.settings, project=plan.project, where=config.where)
+    require = plan.settings.require
+    session_cards = choose_one_card(request.device, required=requirements.card_requirement(require))
+    unmet = requirements.unmet(require, session_cards.cards, device=request.device)
     notes += session_cards.notes
     with worker_on_copy(
         plan,
@@ -130,7 +139,7 @@ def check(request: CheckRequest) -> Iterator[RunningCheck]:
         session_cards=session_cards,
         request={"stage": True} if request.stage else {},
     ) as started:
-        yield RunningCheck(started.running, started.process, plan.settings, plan.root, notes)
+        yield RunningCheck(started.running, started.process, plan.settings, plan.root, notes, unmet)
 
 
 def _disk_warnings(estimate: RunEstimate | None, root: Path) -> list[str]:

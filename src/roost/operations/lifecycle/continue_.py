@@ -19,6 +19,7 @@ from roost.config.settings import Where
 from roost.operations.lifecycle import run_limits
 from roost.operations.programs.continue_program import continue_program
 from roost.operations.reading import package_schema
+from roost.operations.sessions import requirements
 from roost.operations.sessions.rank_layout import (
     RankRequest,
     plan_ranks,
@@ -88,7 +89,7 @@ def continue_(request: ContinueRequest) -> StartedSession:
     a note names the override that would train more.
 
     Raises:
-        NotFound: There is no such package, checkpoint or project.
+        NotFound: There is no such package, checkpoint, project or archive of ``data.stage``.
         DamagedPackage: A file of the package is not as roost writes it.
         CheckpointError: The named checkpoint is damaged, or all checkpoints are gone.
         Refused: The package is in use, here or on another machine, the change needs ``force``, or this
@@ -121,6 +122,9 @@ def _start_next(package: PackageFolder, lock_fd: int, request: ContinueRequest) 
         where=ready.where,
     )
     session_cards = require_startable(layout.request, ready.settings)
+    requirements.require_archives(
+        ready.settings, project=ready.project, package=package.path, where=ready.where
+    )
     notes = [*ready.prepare_package(), *layout.notes]
     started = start_session(
         package,

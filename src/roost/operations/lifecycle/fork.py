@@ -24,6 +24,7 @@ from roost.operations.lifecycle import run_limits
 from roost.operations.lifecycle.continue_ import require_loop_position
 from roost.operations.lifecycle.run import locked_root
 from roost.operations.reading import package_schema
+from roost.operations.sessions import requirements
 from roost.operations.sessions.rank_layout import (
     RankLayout,
     RankRequest,
@@ -137,6 +138,12 @@ def fork(request: ForkRequest) -> StartedSession:
     if (info := _reached_goal(plan, request)) is not None:
         raise _nothing_to_do(plan, info)
     session_cards = require_startable(plan.layout.request, plan.settings)
+    requirements.require_archives(
+        plan.settings,
+        project=plan.project,
+        package=source.path,
+        where=provenance_locations(plan.provenance),
+    )
     with locked_root(plan.root) if request.name is not None else nullcontext():
         if request.name is not None and os.path.lexists(path := plan.root / request.name):
             fix = f"choose another name, or continue it: roost continue {quote(str(path))}"

@@ -27,8 +27,9 @@ from roost.operations.sessions.session_request import (
 )
 from roost.package import snapshot
 from roost.package.package import PackageFolder
-from roost.package.program_request import ProgramRequest
+from roost.package.program_request import STAGE_OPTION, ProgramRequest
 from roost.package.session_schema import SessionRequest
+from roost.project.staging import package_archives
 
 if TYPE_CHECKING:
     from roost.operations.lifecycle.continue_ import ContinueRequest
@@ -57,6 +58,7 @@ def continue_program(package: PackageFolder, request: ContinueRequest) -> Starte
         program = ProgramRequest.of(package.request)
         layout = one_process_layout(ranks, settings, request.device or previous_device(package))
         session_cards = require_startable(layout, settings)
+        require_archives(program, package.path)
         project = request.project if request.project is not None else Path(program.project)
         notes = [
             f"{name} was not copied, and its link is broken; if the program needs it, add --project DIR"
@@ -74,6 +76,22 @@ def continue_program(package: PackageFolder, request: ContinueRequest) -> Starte
         os.close(lock_fd)
     started.notes = [*notes, *started.notes]
     return started
+
+
+def require_archives(program: ProgramRequest, package: Path | None = None) -> None:
+    """Checks that the archives of a program are staged here, or can be opened.
+
+    Raises:
+        RoostError: As `roost.project.staging.package_archives.require_present`.
+    """
+    if program.stage:
+        package_archives.require_present(
+            list(program.stage),
+            package=package,
+            project=Path(program.project),
+            where=lambda key: None,
+            key=STAGE_OPTION,
+        )
 
 
 def require_one_process(ranks: RankRequest) -> None:

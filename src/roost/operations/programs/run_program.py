@@ -18,6 +18,7 @@ from roost.operations.programs.continue_program import (
     continue_program,
     one_process_layout,
     program_settings,
+    require_archives,
     require_one_process,
 )
 from roost.operations.programs.program_package import ProgramDraft, TypedProgram, prepare_program
@@ -80,6 +81,7 @@ def _begin(request: RunProgramRequest, draft: ProgramDraft) -> StartedSession:
     settings = program_settings(request.time_limit)
     layout = one_process_layout(request.ranks, settings, request.device or "auto")
     session_cards = require_startable(layout, settings)
+    require_archives(draft.request)
     package = draft.create()
     with removed_on_failure(package):
         body = program_session(draft.request, layout, request.program.description)

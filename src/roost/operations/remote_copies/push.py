@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from roost.package.package import PackageFolder
 from roost.package.remote import ownership, remote_status
 from roost.package.remote.remote_copy import RemoteCopy
 from roost.package.remote.remote_status import RemoteStatus
-from roost.package.remote.upload import Uploader, UploadOptions, UploadProgress, UploadResult
+from roost.package.remote.upload import CopyCheck, Uploader, UploadOptions, UploadProgress, UploadResult
 
 _MB = 10**6
 
@@ -39,15 +40,18 @@ class Pushed:
     """The copy."""
     upload: UploadResult
     status: RemoteStatus
+    check: CopyCheck | None = None
+    """What was found before the upload; None: nothing was read."""
 
 
-def push(word: str | Path, url: str | None = None, *, steal: bool = False) -> Pushed:
+def push(word: str | Path, url: str | None = None, *, steal: bool = False, verify: bool = False) -> Pushed:
     """Uploads a package.
 
     Args:
         word: The package.
         url: The store; None: that of its setting ``remote``, or of the last upload.
         steal: Whether to take the copy from another machine, or from sessions that this package lacks.
+        verify: Whether to read all that is in the copy first. What is bad is put again.
 
     Raises:
         NotFound: There is no such package, or the library of the store is missing.
@@ -61,18 +65,21 @@ def push(word: str | Path, url: str | None = None, *, steal: bool = False) -> Pu
     name = package.path.name
     copy = RemoteCopy.at(place, name)
 
-    def note(progress: UploadProgress) -> None:
+    def note(what: str, progress: UploadProgress) -> None:
         done, total = (round(number / _MB) for number in progress)
-        work_progress.report(f"uploading {name}, MB", done, total)
+        work_progress.report(f"{what} {name}, MB", done, total)
 
     with _locked(package.path):
-        uploader = Uploader(package, copy, _options(settings), steal=steal)
+        before = remote_status.read(package.path)
+        store_id = before.store_id if before is not None and before.url == place.text else None
+        uploader = Uploader(package, copy, _options(settings), store_id=store_id, steal=steal)
         is_live = safe_read.is_locked(package.path / sessions.LOCK_NAME) is True
-        result = uploader.upload(is_live=is_live, note=note)
+        check = uploader.check(note=partial(note, "verifying")) if verify else None
+        result = uploader.upload(is_live=is_live, note=partial(note, "uploading"))
         status = _status(place, result)
         with contextlib.suppress(OSError):  # a package that only may be read
             remote_status.write(package.path, status)
-    return Pushed(package.path, copy.store.url.text, result, status)
+    return Pushed(package.path, copy.store.url.text, result, status, check)
 
 
 def _settings(package: PackageFolder) -> dict[str, Any]:
@@ -104,6 +111,7 @@ def _options(settings: dict[str, Any]) -> UploadOptions:
 def _status(url: StoreUrl, result: UploadResult) -> RemoteStatus:
     return RemoteStatus(
         url=url.text,
+        store_id=result.store_id,
         state="ended",
         time=time.time(),
         step=result.index.step,

@@ -81,13 +81,16 @@ def _first_or_free(found: SessionCards, count: int) -> SessionCards:
     return first
 
 
-def choose_one_card(device: str, memory_mb: int | None = None) -> SessionCards:
+def choose_one_card(
+    device: str, memory_mb: int | None = None, required: CardRequirement | None = None
+) -> SessionCards:
     """Returns the card for a worker that needs only one, such as a check or an analysis: a free one if there
     is any.
 
     Args:
         device: auto, cpu, cuda, mps or xpu.
         memory_mb: The memory that it takes, in MB; None: the whole card.
+        required: What the card is if there is such a one.
 
     Raises:
         CardsBusy: Other processes hold all of them.
@@ -96,7 +99,8 @@ def choose_one_card(device: str, memory_mb: int | None = None) -> SessionCards:
     found = _usable_cards(device, memory_mb)
     if not found.cards:
         return found
-    chosen = found._replace(cards=prefer_free(found.cards, 1, memory_mb))
+    fitting = [card for card in found.cards if required is None or required.fits(card)]
+    chosen = found._replace(cards=prefer_free(fitting or found.cards, 1, memory_mb))
     try:
         require_free(chosen)
     except CardsBusy as busy:

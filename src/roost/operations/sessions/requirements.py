@@ -10,13 +10,18 @@ from pathlib import Path
 
 from roost.base.errors import ConfigError, Refused
 from roost.base.text.word_list import join_names
+from roost.config.dlnest.dlnest_settings import DlnestSettings
+from roost.config.run_settings import RunSettings
 from roost.config.sections.remote import RemoteSettings
 from roost.config.sections.requirements import RequireSettings
+from roost.config.settings import Settings, Where
 from roost.config.values.store_url import parse_url
 from roost.devices import inventory, visible_cards
 from roost.devices.card import Card
 from roost.devices.resource_request import CardRequirement, format_card_memory
 from roost.package.remote import remote_copy
+from roost.package.results.staged_archives import DLNEST_KEY, STAGE_KEY
+from roost.project.staging import package_archives
 
 _MEMORY = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)\s*(GB|MB)", re.IGNORECASE)
 _BYTES_OF = {"GB": 1e9, "MB": 1e6}
@@ -63,22 +68,66 @@ def require_versions(require: RequireSettings | None) -> None:
         Refused: torch has another version, was built for another CUDA or for none, or is missing.
         ConfigError: A text gives no versions.
     """
-    if require is None:
+    if require is not None:
+        _require_version("torch", require.torch)
+        _require_version("cuda", require.cuda)
+
+
+def _require_version(name: str, given: str | None) -> None:
+    if given is None:
         return
-    for name, given in (("torch", require.torch), ("cuda", require.cuda)):
-        if given is None:
-            continue
-        clauses = _clauses(given, f"require.{name}")
-        found = torch_versions().get(name)
-        if found is None or not all(_holds(found, *clause) for clause in clauses):
-            what = "torch" if name == "torch" else "CUDA of this torch"
-            has = f"is {found}" if found is not None else "is missing" if name == "torch" else "is none"
-            raise Refused(
-                f"{what} {has}",
-                setting=f"require.{name}",
-                received=given,
-                fix="install a torch that fits, or change the requirement",
-            )
+    clauses = _clauses(given, f"require.{name}")
+    found = torch_versions().get(name)
+    if found is None or not all(_holds(found, *clause) for clause in clauses):
+        what = "torch" if name == "torch" else "CUDA of this torch"
+        has = f"is {found}" if found is not None else "is missing" if name == "torch" else "is none"
+        raise Refused(
+            f"{what} {has}",
+            setting=f"require.{name}",
+            received=given,
+            fix="install a torch that fits, or change the requirement",
+        )
+
+
+def unmet(require: RequireSettings | None, cards: Sequence[Card], *, device: str) -> list[str]:
+    """Returns what the settings require and this machine lacks, a line for each thing.
+
+    Args:
+        require: The settings.
+        cards: The cards on which a session would compute; empty: the CPU.
+        device: The requested device.
+
+    Raises:
+        ConfigError: A text gives no versions, or no size of memory.
+    """
+    if require is None:
+        return []
+    checks: list[Callable[[], None]] = [
+        lambda: _require_version("torch", require.torch),
+        lambda: _require_version("cuda", require.cuda),
+        lambda: require_cards(require, cards, device=device),
+    ]
+    found = []
+    for check in checks:
+        try:
+            check()
+        except Refused as refused:
+            found.append(str(refused))
+    return found
+
+
+def require_archives(
+    settings: RunSettings, *, project: Path, package: Path | None = None, where: Where
+) -> None:
+    """Checks that the archives of ``data.stage`` are staged here, or can be opened.
+
+    Raises:
+        RoostError: As `roost.project.staging.package_archives.require_present`.
+    """
+    if isinstance(settings, Settings | DlnestSettings):
+        key = DLNEST_KEY if isinstance(settings, DlnestSettings) else STAGE_KEY
+        stage = settings.data.stage
+        package_archives.require_present(stage, package=package, project=project, where=where, key=key)
 
 
 def require_store_library(remote: RemoteSettings | None) -> None:

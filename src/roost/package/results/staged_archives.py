@@ -28,6 +28,8 @@ STAGE_KEY = "data.stage"
 DLNEST_KEY = "roost.data.stage"
 _ENDING = re.compile(r"\.(zip|tar|tgz|tbz2|txz|tzst)(\.(gz|bz2|xz|zst))?$", re.IGNORECASE)
 _NAME = re.compile(r"[\w-]+")
+_DIGEST_SIGN, _DIGEST = "#sha256=", re.compile(r"[0-9a-fA-F]{64}")
+"""What follows a path or URL, as in the links of pip."""
 
 
 class StagedRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,13 +57,13 @@ def named_archives(
     """Returns the archives of ``data.stage``, with their names.
 
     Raises:
-        ConfigError: Two have one name, or one has none.
+        ConfigError: Two have one name, or one has none; or a text has a wrong checksum.
     """
     entries = stage if isinstance(stage, list) else [stage] if stage is not None else []
     found = list[NamedArchive]()
     for number, entry in enumerate(entries):
         at = f"{key}.{number}" if isinstance(stage, list) and not key.startswith("--") else key
-        asked = StagedArchiveSettings(archive=entry) if isinstance(entry, str) else entry
+        asked = _of_text(entry, at, where) if isinstance(entry, str) else entry
         location = urlsplit(asked.archive).path if "://" in asked.archive else asked.archive
         name = asked.name or _ENDING.sub("", location.rstrip("/").rpartition("/")[2])
         if not asked.archive.strip() or "\0" in asked.archive:
@@ -78,6 +80,14 @@ def named_archives(
             )
         found.append(NamedArchive(name, at, asked))
     return found
+
+
+def _of_text(text: str, key: str, where: Where) -> StagedArchiveSettings:
+    archive, sign, digest = text.partition(_DIGEST_SIGN)
+    if sign and not _DIGEST.fullmatch(digest):
+        fix = "give the 64 hexadecimal digits that `sha256sum FILE` prints"
+        raise ConfigError("is no checksum", setting=key, received=sign + digest, where=where(key), fix=fix)
+    return StagedArchiveSettings(archive=archive, sha256=digest or None)
 
 
 def folder_names(archives: list[NamedArchive]) -> dict[str, NamedArchive]:

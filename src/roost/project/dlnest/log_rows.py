@@ -36,10 +36,10 @@ class LogRows:
     def new_values(self, log: Mapping[Any, Any]) -> dict[str, float]:
         """Returns the new values by path. A sync point, if the log has tensors of a device."""
         found: dict[str, float] = {}
-        for path, value in _entries(log, ""):
+        for path, value in log_entries(log):
             if isinstance(value, list):
                 self._add_list(found, path, value)
-            elif (number := _number(value)) is not None and not _same(self._numbers.get(path), number):
+            elif (number := as_number(value)) is not None and not _same(self._numbers.get(path), number):
                 self._numbers[path] = found[path] = number
         return found
 
@@ -48,7 +48,7 @@ class LogRows:
         if len(values) == seen:
             return
         self._lengths[path] = len(values)
-        new = [n for one in values[seen if len(values) > seen else 0 :] if (n := _number(one)) is not None]
+        new = [n for one in values[seen if len(values) > seen else 0 :] if (n := as_number(one)) is not None]
         if new:
             found[path] = (math.fsum(new) if all(map(math.isfinite, new)) else sum(new)) / len(new)
 
@@ -61,20 +61,21 @@ class LogRows:
         self._lengths, self._numbers = dict(state["lengths"]), dict(state["numbers"])
 
 
-def _entries(
-    log: Mapping[Any, Any], prefix: str, above: tuple[Mapping[Any, Any], ...] = ()
+def log_entries(
+    log: Mapping[Any, Any], prefix: str = "", above: tuple[Mapping[Any, Any], ...] = ()
 ) -> Iterator[tuple[str, Any]]:
+    """Yields everything in a log that is no dictionary, by its path."""
     above = (*above, log)
     for name, value in log.items():
         path = f"{prefix}{name}"
         if isinstance(value, Mapping):
             if len(above) < _MAX_DEPTH and not any(one is value for one in above):
-                yield from _entries(value, path + _PATH_SEPARATOR, above)
+                yield from log_entries(value, path + _PATH_SEPARATOR, above)
         else:
             yield path, value
 
 
-def _number(value: Any) -> float | None:
+def as_number(value: Any) -> float | None:
     """Returns a number as a float; None for everything else."""
     if isinstance(value, bool | np.bool_):
         return None

@@ -63,12 +63,32 @@ class ArchiveSource:
         if self.path is not None:
             with self.path.open("rb") as file:
                 yield os.fstat(file.fileno()).st_size, file
-        elif self.location.lower().startswith(("http://", "https://")):
+        elif self._is_http:
             with self._opened_http() as opened:
                 yield opened
         else:
             with self._opened_by_fsspec() as opened:
                 yield opened
+
+    def require_library(self) -> None:
+        """Checks that a library is installed for the scheme of a URL. No server is asked.
+
+        Raises:
+            ConfigError: There is none, or the scheme is unknown.
+        """
+        if self.path is None and not self._is_http:
+            with self._naming_library():
+                import fsspec
+
+                fsspec.get_filesystem_class(self._scheme)
+
+    @property
+    def _scheme(self) -> str:
+        return urlsplit(self.location).scheme.lower()
+
+    @property
+    def _is_http(self) -> bool:
+        return self._scheme in ("http", "https")
 
     @contextlib.contextmanager
     def _opened_http(self) -> Iterator[tuple[int | None, IO[bytes]]]:
@@ -88,23 +108,10 @@ class ArchiveSource:
 
     @contextlib.contextmanager
     def _opened_by_fsspec(self) -> Iterator[tuple[int | None, IO[bytes]]]:
-        scheme = urlsplit(self.location).scheme.lower()
-        try:
+        with self._naming_library():
             import fsspec
-        except ImportError:
-            raise self._missing_library(scheme, "fsspec") from None
-        try:
+
             system, path = fsspec.core.url_to_fs(self.location)
-        except (ImportError, ValueError) as error:
-            known = ", ".join(
-                ["a path", "https://", *(f"{one}://" for one in ("s3", "gs", "az", "hf", "sftp"))]
-            )
-            if isinstance(error, ValueError) and "Protocol not known" in str(error):
-                raise ConfigError(
-                    f"no library is known that reads {scheme}://",
-                    setting=self.setting, received=self.shown, where=self.where, fix=f"name one of: {known}",
-                ) from None  # fmt: skip
-            raise self._missing_library(scheme, str(error).partition("\n")[0]) from None
         try:
             with system.open(path=path, mode="rb", block_size=_BLOCK_BYTES) as file:
                 yield getattr(file, "size", None), file
@@ -117,6 +124,21 @@ class ArchiveSource:
                 raise  # of the disk of the staging folder
             what = str(error).partition("\n")[0] or type(error).__name__
             raise self.error(what, fix="look at the address and at your credentials for it") from error
+
+    @contextlib.contextmanager
+    def _naming_library(self) -> Iterator[None]:
+        """Names the library that the block misses."""
+        try:
+            yield
+        except (ImportError, ValueError) as error:
+            if isinstance(error, ValueError) and "Protocol not known" in str(error):
+                stores = (f"{one}://" for one in ("s3", "gs", "az", "hf", "sftp"))
+                raise ConfigError(
+                    f"no library is known that reads {self._scheme}://",
+                    setting=self.setting, received=self.shown, where=self.where,
+                    fix=f"name one of: {', '.join(['a path', 'https://', *stores])}",
+                ) from None  # fmt: skip
+            raise self._missing_library(self._scheme, str(error).partition("\n")[0]) from None
 
     def error(self, what: str, *, fix: str) -> RoostError:
         """Returns the error of an archive that cannot be read."""

@@ -53,26 +53,38 @@ class StagedArchive(msgspec.Struct, frozen=True, kw_only=True):
     num_bytes: int
 
 
-def find_staged(
-    asked: StagedArchiveSettings, *, project: Path, package: Path | None, sha256: str | None, setting: str
-) -> StagedArchive | None:
-    """Returns an archive that is staged already, and not removed until this process ends; None if it is not
-    staged, or that is not known without reading it.
+def find_unstaged(
+    asked: StagedArchiveSettings,
+    *,
+    project: Path,
+    sha256: str | None,
+    setting: str,
+    where: object | None = None,
+) -> ArchiveSource | None:
+    """Returns where an archive is that must be read to be staged; None if it is staged already. It is not
+    read, and no server is asked.
 
     Args:
         asked: Its settings.
         project: The folder to which its path is relative.
-        package: The package of the run.
-        sha256: The digest that it had in the first session of the package.
+        sha256: The digest that it had in the first session of the package; None: it is not known.
         setting: The key of its settings, for messages.
+        where: Where that was set.
+
+    Raises:
+        NotFound: There is no such file.
+        ConfigError: It is a folder, or a URL for which no library is installed.
+        RoostError: The disk cannot be read.
     """
-    folder = staging_folder.staging_folder(asked.to)
-    cache, expected = StagingCache(folder), (asked.sha256 or sha256 or "").lower()
-    if not expected:
-        found = archive_source.find(asked.archive, project=project, setting=setting, where=None)
-        expected = cache.known_digest(found.identity) or ""
-    entry = cache.hold(expected) if expected and folder.is_dir() else None
-    return _staged(cache, entry) if entry is not None else None
+    cache = StagingCache(staging_folder.staging_folder(asked.to))
+    expected = (asked.sha256 or sha256 or "").lower()
+    if expected and cache.has(expected):
+        return None
+    source = archive_source.find(asked.archive, project=project, setting=setting, where=where)
+    if not expected and (known := cache.known_digest(source.identity)) is not None and cache.has(known):
+        return None
+    source.require_library()
+    return source
 
 
 def stage(
@@ -267,7 +279,8 @@ class _Staging:
             return digest
         source = self._source
         what = f"the archive has the sha256 {digest}, not {self._expected}"
-        fix = f"fetch it again, or correct {source.setting}.sha256"
+        given = "the digits after #sha256=" if source.is_of_option else f"{source.setting}.sha256"
+        fix = f"fetch it again, or correct {given}"
         if because is not None:
             what = f"{what}; {because.message}"
         if self._asked.sha256 is None:

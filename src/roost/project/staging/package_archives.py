@@ -19,7 +19,8 @@ from roost.config.sections.staging import Stage
 from roost.config.settings import Where
 from roost.package.results import staged_archives
 from roost.package.results.staged_archives import NamedArchive, StagedRecord
-from roost.project.staging import archive_source, archive_staging
+from roost.project.staging import archive_staging
+from roost.project.staging.archive_source import ArchiveSource
 from roost.project.staging.archive_staging import StagedArchive
 
 VARIABLE = "ROOST_STAGED"
@@ -103,7 +104,7 @@ def stage_data(
         known = recorded.get(one.name)
         sha256 = known.sha256 if known is not None else None
         if only_small:
-            _require_small(one, Path(project), package, sha256, where)
+            _require_small(one, Path(project), recorded, where)
         found[one.name] = archive_staging.stage(
             one.settings,
             project=Path(project),
@@ -115,14 +116,41 @@ def stage_data(
     return StagedData(found)
 
 
-def _require_small(one: NamedArchive, project: Path, package: Path, sha256: str | None, where: Where) -> None:
-    given = {"project": project, "package": package, "sha256": sha256, "setting": one.key}
-    if archive_staging.find_staged(one.settings, **given) is not None:  # type: ignore[arg-type]
-        return
-    source = archive_source.find(
-        one.settings.archive, project=project, setting=one.key, where=where(one.key)
-    )  # fmt: skip
-    if source.size is not None and source.size <= UNASKED_BYTES:
+def require_present(
+    stage: Stage, *, package: Path | None = None, project: Path, where: Where, key: str = "data.stage"
+) -> None:
+    """Checks, before a session is made, that each archive is staged here or can be opened. None is read.
+
+    Args:
+        stage: The value of ``data.stage``.
+        package: The package; None: there is none yet.
+        project: The folder of the project, to which paths are relative.
+        where: Returns where a dotted key was set, for messages.
+        key: The dotted key of ``stage``.
+
+    Raises:
+        RoostError: As `roost.project.staging.archive_staging.find_unstaged`.
+    """
+    recorded = staged_archives.read(package) if package is not None else {}
+    for one in staged_archives.named_archives(stage, key=key, where=where):
+        _find_unstaged(one, project, recorded, where)
+
+
+def _find_unstaged(
+    one: NamedArchive, project: Path, recorded: Mapping[str, StagedRecord], where: Where
+) -> ArchiveSource | None:
+    known = recorded.get(one.name)
+    sha256 = known.sha256 if known is not None else None
+    return archive_staging.find_unstaged(
+        one.settings, project=project, sha256=sha256, setting=one.key, where=where(one.key)
+    )
+
+
+def _require_small(
+    one: NamedArchive, project: Path, recorded: Mapping[str, StagedRecord], where: Where
+) -> None:
+    source = _find_unstaged(one, project, recorded, where)
+    if source is None or (source.size is not None and source.size <= UNASKED_BYTES):
         return
     size = format_bytes(source.size) if source.size is not None else "an unknown size"
     raise Refused(

@@ -91,6 +91,10 @@ class StagingCache:
         _held[path] = fd
         return entry
 
+    def has(self, sha256: str) -> bool:
+        """Whether there is a complete entry. Another process may remove it at any time."""
+        return self._read(sha256) is not None
+
     def _read(self, sha256: str) -> StagedEntry | None:
         try:
             entry = msgspec.json.decode((self.folder / sha256 / _ENTRY).read_bytes(), type=StagedEntry)
