@@ -31,7 +31,9 @@ def text(path: Path) -> str:
 
 
 def test_everything_has_its_place(tmp_path: Path) -> None:
-    shown = text(package(tmp_path / "runs", state="failed", error="ValueError: \x1b[2J", exit_code=1).path)
+    made = package(tmp_path / "runs", state="failed", error="ValueError: \x1b[2J", exit_code=1)
+    made.output.touch()
+    shown = text(made.path)
     places = ["runs/one  failed", "a test", "step 30/30", "sessions", "checkpoints", "fast best", "newest"]
     places += ["valid/loss", "optimizers.main.lr", "_output.txt", "error: ValueError: \\x1b[2J"]
     for said in places:

@@ -36,7 +36,7 @@ class Cell:
         parser = HTMLParser()
         parser.handle_data = found.append  # type: ignore[method-assign]
         parser.feed(self.shown["text/html"])
-        return "".join(found)
+        return "".join(found).replace("\N{NO-BREAK SPACE}", " ")
 
 
 class Clock:
@@ -79,12 +79,14 @@ def test_what_is_shown_of_a_run(made: PackageFolder) -> None:
     assert "ETA 8.0s" in shown and "train/loss 0.005" in shown and "perf/" not in shown
     assert shown.endswith("step 100\nbar 2step 200\nbar 2")
     assert 'alt="curves: loss"' in cell.shown["text/html"]
+    assert "train/loss\N{NO-BREAK SPACE}0.005" in cell.shown["text/html"], "one word for the page"
     assert "one, session 1: epoch 1/1" in cell.shown["text/plain"]
     view.print_status("saving")
     assert "saving" in cell.text, "at once"
     publish(board, 400, 400, "ended")
     view.close()
     assert "100%" in cell.text and "ETA" not in cell.text and "samples/s" not in cell.text
+    assert "saving" not in cell.text, "the run has ended"
     before = cell.updates
     view.close()
     assert cell.updates == before

@@ -75,6 +75,17 @@ def test_hostile_names_are_text() -> None:
     }  # fmt: skip
 
 
+def test_names_and_numbers_have_room_in_their_panel() -> None:
+    curves = [curve([0.0, 1_234_567.0], [-0.000488, 1.0], "valid", "x" * length) for length in (2, 20, 3, 40)]
+    svg = drawn([Panel("accuracy", curves)])
+    texts = ["".join(one.itertext()) for one in svg.iter(f"{SVG}text")]
+    assert "1,234,567" in texts and "-0.000488" in texts
+    title = next(one for one in texts if one.startswith("accuracy"))
+    assert title == "accuracyvalid/xx 1………", "the curves without room have their colour alone"
+    (left,) = (one for one in svg.iter(f"{SVG}text") if one.text == "-0.000488")
+    assert float(left.attrib["x"]) >= 7 * len("-0.000488"), "as wide as DejaVu Sans draws it"
+
+
 def test_many_panels_and_curves_are_bounded() -> None:
     x = [float(step) for step in range(10_000)]
     y = [float(step * 7919 % 997) for step in range(10_000)]

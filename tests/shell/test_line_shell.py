@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import stat
 import subprocess
@@ -214,8 +215,21 @@ def test_a_signal_leaves_the_terminal_as_it_was(
     shell.wait_for("local>")
     wait_for(lambda: not termios.tcgetattr(shell.fd)[3] & termios.ECHO)
     shell.process.send_signal(number)
-    assert shell.process.wait(60) == 128 + number
+    assert shell.process.wait(60) == -number
     assert termios.tcgetattr(shell.fd) == before
+
+
+def test_ctrl_z_and_a_closed_terminal_leave_no_process(
+    own: Lab, tmp_path: Path, terminals: list[Terminal]
+) -> None:
+    terminals.append(Terminal(program=["bash", "--norc", "-i"], PROMPT_TOOLKIT_NO_CPR="1"))
+    bash, program = terminals[-1], tmp_path / "pid"
+    bash.type(f"sh -c 'echo $$ > {program}; exec \"$@\"' sh {shlex.join(ROOST)} local")
+    bash.wait_for("local>")
+    os.write(bash.fd, b"\x1a")
+    bash.wait_for("Stopped")
+    bash.hang_up()
+    wait_for(lambda: not Path("/proc", program.read_text().strip()).exists())
 
 
 def test_tasks_of_piped_lines_end_with_them(own: Lab) -> None:

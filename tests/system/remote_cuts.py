@@ -85,7 +85,7 @@ def cut(started: StartedSession, url: str) -> Cut:
 
 def pull(url: str, name: str, home: Path) -> Path:
     """Restores the package on the "new machine": another home and user name, by the real program."""
-    home.mkdir(parents=True)
+    home.mkdir(parents=True, exist_ok=True)
     environment = {
         **os.environ,
         "HOME": str(home),

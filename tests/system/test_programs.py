@@ -55,6 +55,7 @@ os.mkfifo("pipe.csv")
 with SummaryWriter("logs") as writer, open("table.csv", "w") as file:
     rows = csv.writer(file)
     rows.writerow(["step", "from_table"])
+    writer.add_scalar("hp_metric", -1, 0)
     for step in range(20):
         writer.add_scalar("train/loss", 1 / (step + 1), step)
         rows.writerow([step, step * 2])
@@ -190,6 +191,7 @@ def test_a_script_that_writes_event_files_and_tables(code: Path) -> None:
     steps, values = series(package, "train/loss")
     assert steps == list(range(20)) and values[-1] == pytest.approx(1 / 20)
     assert series(package, "from_table")[1][-1] == 38.0
+    assert "hp_metric" not in records.fold(package.path / "records").series, "Lightning's, of every start"
 
 
 def test_what_a_script_writes_through_a_link_is_named(code: Path) -> None:
@@ -220,7 +222,7 @@ BAD: dict[str, tuple[str, int, str]] = {
     "forks and leaves": (
         "import os, time\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(1000)\nprint('left')",
         0,
-        "left",
+        "what it starts ends with it",
     ),
     "changes its folder": ("import os; os.chdir('/'); print('loss 0.5')", 0, "loss 0.5"),
     "needs a terminal": ("input('name? ')", 1, "EOF"),

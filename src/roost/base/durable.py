@@ -151,7 +151,7 @@ class NewFile:
             discard(self._path)
 
 
-def write(path: Path, data: bytes, *, mode: int = 0o644) -> None:
+def write(path: Path, data: bytes | memoryview[Any], *, mode: int = 0o644) -> None:
     """Replaces ``path`` by ``data`` in one durable step.
 
     Raises:

@@ -13,13 +13,12 @@ from threading import current_thread, main_thread
 from types import FrameType
 from typing import Protocol, Self, TypeVar
 
-from roost.base.errors import NotFound
 from roost.base.system.worker_protocol import EARLY_STOP, OUT_OF_MEMORY, TIME_LIMIT
 from roost.cli import surface as surfaces
 from roost.cli.plain_output import PlainScreen
 from roost.display import terminal
 from roost.lab.sessions.session_control import request_stop
-from roost.operations.sessions.running_session import RunningSession, follow
+from roost.operations.sessions.running_session import RunningSession, follow, require_not_deleted
 from roost.operations.sessions.session_request import StartedSession
 from roost.package import lineage, live_progress, sessions
 from roost.package.checkpoints import checkpoint
@@ -179,10 +178,8 @@ def watch(
         return 0
     if running.only_reads:
         _report_reader_end(ended, running.output)
-    elif not (running.package / "request.json").exists():  # what ends the session may have made the folder
-        what = "the package was deleted while its session ran"
-        raise NotFound(what, received=str(running.package), fix="see whether the program deletes its folder")
     else:
+        require_not_deleted(running.package)
         shown = terminal.quote_path(running.package)
         _report_end(PackageFolder.open(running.package), ended, shown, running.output)
     code = ended.recorded.exit_code

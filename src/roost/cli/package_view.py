@@ -59,7 +59,7 @@ def format_package(shown: PackageDetails, *, is_all: bool = False) -> Iterator[s
     yield ""
     if more := _hidden_words(shown) if not is_all else "":
         yield f"not shown: {more}; roost show {terminal.quote_path(Path(shown.path))} --all"
-    if shown.summary.system is None:  # else nothing of the output was imported
+    if shown.output is not None:
         yield f"output: {terminal.format_path(Path(shown.output))}"
     if shown.model is not None:
         yield f"model: {terminal.format_path(Path(shown.model))}"

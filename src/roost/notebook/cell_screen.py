@@ -30,7 +30,7 @@ updates for a page that is closed."""
 _CHART_UPDATES, _CHART_SHARE = 3.0, 20.0
 """The curves are read again after three updates, and after twenty times the time that reading them took."""
 _MAX_LINES, _MAX_CHARACTERS = 20, 160
-_MAX_METRICS, _LINE_CHARACTERS = 24, 100
+_MAX_METRICS = 24
 _MAX_PIECE_BYTES = 1 << 16
 """Of a larger piece of output only the end is looked at."""
 _BAR_CHARACTERS = 30
@@ -96,6 +96,7 @@ class CellScreen:
         """Shows the last state, which stays in the notebook."""
         if not self._is_closed:
             self._is_closed = True
+            self._status.clear()  # what was about to happen, such as a save, has happened
             self._output.add(b"", final=True)
             self._draw_chart(0.0)
             self._show(self._clock())
@@ -119,19 +120,20 @@ class CellScreen:
         if more := len(metrics) - _MAX_METRICS:
             metrics[_MAX_METRICS:] = [f"… {more} more"] * (more > 0)
         position = self._position(progress, now)
-        head = [self._title, position, *_wrap(terminal.escape_name(one) for one in metrics), *self._status]
+        newest = [terminal.escape_name(one)[:_MAX_CHARACTERS] for one in metrics]
+        head = "\n".join(filter(None, [self._title, _unbroken(position), _unbroken(newest), *self._status]))
         output = "\n".join(self._output.lines())
         self._publish(
             {
-                "text/html": f"{_pre(chr(10).join(head))}{self._chart}{_pre(output, _QUIET)}",
-                "text/plain": f"{self._title}: {position}",
+                "text/html": f"{_pre(head)}{self._chart}{_pre(output, _QUIET)}",
+                "text/plain": f"{self._title}: {'  '.join(position)}",
             }
         )
 
-    def _position(self, progress: ProgressRecord | None, now: float) -> str:
+    def _position(self, progress: ProgressRecord | None, now: float) -> list[str]:
         if progress is None or progress.wall < self._began:
             # The progress record of the session before stays until this one has loaded its state.
-            return "ended" if self._is_closed else f"starting  {max(0.0, time.time() - self._began):.0f} s"
+            return ["ended" if self._is_closed else f"starting  {max(0.0, time.time() - self._began):.0f} s"]
         part, share = part_done(progress)
         left = self._eta.seconds(now, progress.fraction)
         parts = [format_progress(progress, self._unit)]
@@ -144,7 +146,7 @@ class CellScreen:
                 parts.append(f"{progress.samples_per_second:,.0f} samples/s")
             if left is not None:
                 parts.append(f"ETA {terminal.format_duration(left)}")
-        return "  ".join(parts)
+        return parts
 
 
 class _LastLines:
@@ -171,15 +173,9 @@ def _last_state(line: str) -> str:
     return shown if len(shown) <= _MAX_CHARACTERS else f"{shown[:_MAX_CHARACTERS]}…"
 
 
-def _wrap(parts: Iterable[str]) -> list[str]:
-    """Puts short texts into lines."""
-    lines: list[str] = []
-    for part in parts:
-        if lines and len(lines[-1]) + len(part) < _LINE_CHARACTERS:
-            lines[-1] += f"  {part}"
-        else:
-            lines.append(part[:_LINE_CHARACTERS])
-    return lines
+def _unbroken(parts: Iterable[str]) -> str:
+    """Puts short texts into a line that the page breaks only between them."""
+    return "  ".join(part.replace(" ", "\N{NO-BREAK SPACE}") for part in parts)
 
 
 def _pre(text: str, style: str = "") -> str:

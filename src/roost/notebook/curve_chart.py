@@ -16,8 +16,11 @@ from roost.operations.plots.point_reduction import visible_points
 
 _WIDTH, _HEIGHT = 350, 170
 """Of a panel, in pixels."""
-_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 8, 22, 18
-_MAX_PANELS, _MAX_CURVES, _MAX_NAME = 4, 5, 40
+_LEFT, _RIGHT, _TOP, _BOTTOM = 68, 8, 22, 18
+"""On the left there is room for -0.000123."""
+_MAX_PANELS, _MAX_CURVES, _MAX_NAME = 4, 5, 26
+_TITLE_CHARACTERS = 42
+"""So many fit above a panel: its name, and its curves with their newest values."""
 _COLUMNS = 80
 """Columns of a curve, each with at most four points."""
 _GREY = "#888"
@@ -56,17 +59,18 @@ def _draw_panel(panel: Panel) -> str:
     labels = [
         _text(_LEFT - 4, _TOP + 8, f"{high:.3g}", anchor="end"),
         _text(_LEFT - 4, bottom, f"{low:.3g}", anchor="end"),
-        _text(_LEFT, bottom + 13, f"{low_x:.6g}"),
-        _text(right, bottom + 13, f"{high_x:.6g}", anchor="end"),
+        _text(_LEFT, bottom + 13, f"{low_x:,.10g}"),
+        _text(right, bottom + 13, f"{high_x:,.10g}", anchor="end"),
     ]
     x_scale = _Scale(low_x, high_x, _LEFT, right, logarithmic=False)
     y_scale = _Scale(low, high, bottom, _TOP, logarithmic=panel.logarithmic)
-    legend, lines = [], []
+    legend, lines, free = [], [], _TITLE_CHARACTERS - len(_short(panel.name))
     for number, curve in enumerate(curves):
         colour = _colour(curve, number)
         name = "/".join(filter(None, [curve.split if curve.split != panel.name else "", curve.part]))
         last = f"{_short(name)} {terminal.format_number(curve.y[-1])}".strip()
-        legend.append(f"<tspan fill='{colour}' dx='8'>{html.escape(last)}</tspan>")
+        free -= len(last) + 1
+        legend.append(f"<tspan fill='{colour}' dx='8'>{html.escape(last if free >= 0 else '…')}</tspan>")
         lines.append(_draw_curve(curve, colour, x_scale, y_scale))
     title = f"<text x='{_LEFT}' y='14'>{html.escape(_short(panel.name))}{''.join(legend)}</text>"
     return "".join([frame, *labels, title, *lines])

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import os
 import signal
 import sys
 import termios
 import time
 from collections.abc import Callable, Generator, Iterator
 from types import FrameType
-from typing import NoReturn
 
 import click
 
@@ -47,8 +47,7 @@ class LineShell:
     def run(self) -> int:
         """Runs the shell; returns the exit code: 0, or of lines from a pipe that of the first error.
 
-        Raises:
-            SystemExit: A signal has ended the shell. Its tasks continue, and the terminal is as before.
+        A signal that ends the shell on a terminal leaves its tasks running, and the terminal as before.
         """
         with _restored_terminal() if self._is_terminal else contextlib.nullcontext():
             return self._run()
@@ -161,9 +160,12 @@ def _restored_terminal() -> Iterator[None]:
     fd = sys.stdin.fileno()
     before = termios.tcgetattr(fd)
 
-    def leave(number: int, frame: FrameType | None) -> NoReturn:
-        signal.signal(number, signal.SIG_DFL)  # a second one ends it at once
-        raise SystemExit(128 + number)
+    def leave(number: int, frame: FrameType | None) -> None:
+        # An exception would not do: the loop of prompt_toolkit, suspended by Ctrl-Z, waits on after it.
+        with contextlib.suppress(termios.error):
+            termios.tcsetattr(fd, termios.TCSANOW, before)
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
 
     handlers = {number: signal.signal(number, leave) for number in (signal.SIGHUP, signal.SIGTERM)}
     try:

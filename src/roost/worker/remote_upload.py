@@ -87,7 +87,9 @@ class UploadLoop:
         )
         if before is None or before.url != fresh.url:
             return fresh
-        far = {name: getattr(before, name) for name in ("step", "taken", "is_proven", "checkpoints")}
+        far = {
+            name: getattr(before, name) for name in ("store_id", "step", "taken", "is_proven", "checkpoints")
+        }
         return msgspec.structs.replace(fresh, **far)
 
     # ---- the main thread ----------------------------------------------------------------------------------
@@ -176,7 +178,14 @@ class UploadLoop:
             settings = self._settings
             options = UploadOptions.from_settings(settings)
             copy = RemoteCopy.at(parse_url(settings.url), self._package.path.name)
-            self._uploader = Uploader(self._package, copy, options, steal=self._steal, stop=self._stop)
+            self._uploader = Uploader(
+                self._package,
+                copy,
+                options,
+                store_id=self._status.store_id,
+                steal=self._steal,
+                stop=self._stop,
+            )
         uploader, noted = self._uploader, 0.0
 
         def note(_: object) -> None:
@@ -197,6 +206,7 @@ class UploadLoop:
             rate = round(result.put_bytes / max(result.seconds, 1e-3) / 1e6, 3)
         self._update(
             state="idle",
+            store_id=result.store_id,
             step=index.step,
             taken=index.taken,
             is_proven=result.is_proven,

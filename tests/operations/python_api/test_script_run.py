@@ -96,12 +96,12 @@ def is_equal(a: Any, b: Any) -> bool:
     return bool(a == b)
 
 
-def kill_until_done(root: Path, kills: int, seed: int) -> int:
-    """Trains in children that are killed at random times, then to the end; returns the number of kills."""
+def kill_until_done(root: Path, kills: int, seed: int, *, seconds: float = 0.12) -> int:
+    """Trains in children that are killed within ``seconds``, then to the end; returns the number of kills."""
     draw, killed = random.Random(seed), 0
     for _ in range(kills):
         pid = forked(lambda: train(root, pause=0.004))
-        time.sleep(draw.uniform(0.0, 0.12))
+        time.sleep(draw.uniform(0.0, seconds))
         os.kill(pid, signal.SIGKILL)
         killed += os.WIFSIGNALED(os.waitpid(pid, 0)[1])
     assert os.waitstatus_to_exitcode(os.waitpid(forked(lambda: train(root)), 0)[1]) == 0
@@ -122,7 +122,7 @@ def test_fifty_kills_of_a_loop(tmp_path: Path) -> None:
     train(tmp_path / "whole")
     whole, killed = end_of(tmp_path / "whole"), 0
     for number in itertools.count():  # a quick machine ends some runs before they are killed
-        killed += kill_until_done(tmp_path / str(number), 8, seed=number)
+        killed += kill_until_done(tmp_path / str(number), 8, seed=number, seconds=0.3)
         assert is_equal(whole, end_of(tmp_path / str(number)))
         if killed >= 50:
             return
@@ -370,6 +370,13 @@ def test_a_state_that_does_not_fit_is_named_by_its_object(tmp_path: Path) -> Non
     with pytest.raises(RuntimeError) as refused, roost.init({"lr": 1}, name="one", root=tmp_path) as run:
         run.load_checkpoint(model=nn.Linear(2, 1))
     assert "while loading 'model' of checkpoint 0" in refused.value.__notes__[0]
+
+
+def test_settings_that_json_changes_are_the_same_in_the_next_call(tmp_path: Path) -> None:
+    settings = {"betas": (0.9, (0.999, 1)), "root": Path("data"), "ids": {1: {2}}, "low": np.float32(0.5)}
+    for _ in range(2):
+        roost.init(settings, name="one", root=tmp_path).finish()
+    assert roost.open_package(tmp_path / "one").args["betas"] == [0.9, [0.999, 1]]
 
 
 def test_without_a_name_each_call_makes_a_package(tmp_path: Path) -> None:

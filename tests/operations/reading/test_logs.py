@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from pathlib import Path
 
@@ -54,6 +55,17 @@ def test_follows_to_the_last_byte(tmp_path: Path) -> None:
         record.with_suffix(".new").rename(record)
     follower.join(10)
     assert not follower.is_alive() and b"".join(seen) == b"first\nlast, and the end at once"
+
+
+def test_a_package_that_is_deleted_while_it_is_followed(tmp_path: Path, messages: Messages) -> None:
+    made = package(tmp_path / "runs", state="running")
+    made.output.write_bytes(b"begun\n")
+    pieces = logs(made.path, follow=True)
+    assert next(pieces) == b"begun\n"
+    shutil.rmtree(made.path)
+    with pytest.raises(NotFound) as caught:
+        list(pieces)
+    messages.check(caught.value)
 
 
 def test_no_package(tmp_path: Path) -> None:

@@ -37,7 +37,9 @@ def test_a_run_that_ended(tmp_path: Path) -> None:
     assert [(one.number, one.state, one.exit_code, one.seconds) for one in shown.sessions] == [
         (1, "succeeded", 0, 60.0)
     ]
-    assert shown.output == str(made.output)
+    assert shown.output is None, "as of a run of roost.init"
+    made.output.touch()
+    assert show(made.path).output == str(made.output)
 
 
 def test_settings_are_those_in_effect(tmp_path: Path) -> None:

@@ -37,6 +37,21 @@ def test_a_package_is_pushed_again_to_the_store_that_it_knows(
     assert remote_status.describe(status) == "durable up to step 0"
 
 
+def test_a_package_of_another_name_is_not_durable_by_the_copy_of_the_former_one(tmp_path: Path) -> None:
+    """It was copied or renamed, with its remote.json: the store has nothing of that name."""
+    package = make(tmp_path / "runs")
+    save(package, 0)
+    push(package.path, str(tmp_path / "store"))
+    renamed = package.path.rename(tmp_path / "runs" / "B")
+    status = remote_status.read(renamed)
+    assert status is not None
+    assert (status.step, remote_status.describe(status)) == (None, "not durable at all")
+    assert push(renamed).url == str(tmp_path / "store" / "B")  # the store is still known
+    status = remote_status.read(renamed)
+    assert status is not None
+    assert status.step == 0
+
+
 def test_the_session_settings_name_the_store_and_its_options(tmp_path: Path) -> None:
     package = make(tmp_path / "runs")
     for id in range(3):

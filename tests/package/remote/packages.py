@@ -42,9 +42,15 @@ def copy_of(store: Path, name: str = "A") -> RemoteCopy:
     return RemoteCopy.at(parse_url(str(store)), name)
 
 
-def uploader(package: PackageFolder, store: Path, options: UploadOptions = UploadOptions()) -> Uploader:  # noqa: B008
+def uploader(
+    package: PackageFolder,
+    store: Path,
+    options: UploadOptions = UploadOptions(),  # noqa: B008
+    *,
+    store_id: str | None = None,
+) -> Uploader:
     """An uploader to a folder."""
-    return Uploader(package, copy_of(store, package.path.name), options)
+    return Uploader(package, copy_of(store, package.path.name), options, store_id=store_id)
 
 
 def contents(folder: Path) -> dict[str, bytes | str]:

@@ -36,6 +36,8 @@ class FaultyProxy:
         self.fault: str | None = None
         self.on_methods: tuple[str, ...] = ("PUT",)
         """The methods that go wrong; of ``refused`` all do."""
+        self.on_path = ""
+        """A part of the paths that go wrong."""
         self.seen: list[str] = []
         self.num_faults = 0
         self.arrived, self.release = threading.Event(), threading.Event()
@@ -48,7 +50,10 @@ class FaultyProxy:
                 body = self.rfile.read(int(self.headers.get("content-length") or 0))
                 proxy.seen.append(f"{self.command} {self.path}")
                 fault = proxy.fault
-                if fault is not None and (fault == "refused" or self.command in proxy.on_methods):
+                is_hit = proxy.on_path in self.path and (
+                    fault == "refused" or self.command in proxy.on_methods
+                )
+                if fault is not None and is_hit:
                     proxy.num_faults += 1
                     proxy.arrived.set()
                     if fault == "slow":

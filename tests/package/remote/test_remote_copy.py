@@ -19,7 +19,7 @@ from roost.package.remote.copy_index import BrokenIndex, CopyIndex
 from roost.package.remote.ownership import OwnedElsewhere
 from roost.package.remote.remote_copy import copies_below
 from roost.package.remote.store import StoreError
-from roost.package.remote.upload import CopyTaken, UploadOptions
+from roost.package.remote.upload import CopyTaken, Uploader, UploadOptions
 from tests.messages import Messages
 from tests.package.remote.packages import contents, copy_of, make, save, uploader
 
@@ -301,6 +301,26 @@ def test_a_copy_with_a_session_that_the_package_lacks_is_not_replaced(
     messages.check(error.value)
 
 
+def test_a_copy_that_is_taken_has_nothing_of_the_sessions_that_the_package_lacks(
+    package: PackageFolder, store: Path, tmp_path: Path
+) -> None:
+    uploader(package, store).upload(is_live=False)
+    restore.restore(copy_of(store), tmp_path / "there")
+    there = PackageFolder.open(tmp_path / "there" / "A")
+    there.new_session({"kind": "train", "token": "other"})
+    (there.path / "records" / "2.jsonl").write_bytes(b'{"session":2,"start_step":10}\n')
+    for id in (2, 3):
+        save(there, id, session=2)
+    options = UploadOptions(keep="all")
+    assert uploader(there, store, options).upload(is_live=False).index.step == 30
+    shutil.rmtree(package.checkpoints / "state_0.ckpt")  # only the copy has it, and it is of both
+    taken = Uploader(package, copy_of(store), options, steal=True).upload(is_live=False)
+    assert (taken.index.step, [one.id for one in taken.index.checkpoints]) == (10, [0, 1])
+    restore.restore(copy_of(store), tmp_path / "back")
+    assert contents(package.path).items() <= contents(tmp_path / "back" / "A").items()
+    assert not (tmp_path / "back" / "A" / "records" / "2.jsonl").exists()
+
+
 @pytest.mark.parametrize("name", ["../out", "a/../../out", "/etc/x", "a//b", "link/x", "request.json/x"])
 def test_an_index_cannot_write_outside_of_the_package(package: PackageFolder, store: Path, name: str) -> None:
     uploader(package, store).upload(is_live=False)
@@ -513,3 +533,64 @@ def test_an_index_holds_no_secret_of_the_environment(
 def test_a_store_at_a_file_is_refused_with_a_fix(package: PackageFolder) -> None:
     with pytest.raises(StoreError, match="name a folder"):
         uploader(package, Path("/dev/null")).upload(is_live=False)
+
+
+def test_the_empty_folder_of_an_unmounted_drive_is_not_taken_for_the_store(
+    package: PackageFolder, store: Path, tmp_path: Path, messages: Messages
+) -> None:
+    uploading = uploader(package, store)
+    store_id = uploading.upload(is_live=True).store_id
+    save(package, 2)
+    drive = store.rename(tmp_path / "drive")
+    for makes_folder in (False, True):
+        if makes_folder:
+            store.mkdir()
+        for process in (uploading, uploader(package, store, store_id=store_id)):
+            with pytest.raises(StoreError) as error:
+                process.upload(is_live=True)
+            messages.check(error.value)
+        assert not store.exists() or not list(store.iterdir())
+    other = make(tmp_path / "runs", "B")
+    uploader(other, store).upload(is_live=True)  # a first upload cannot know better
+    with pytest.raises(StoreError) as error:
+        uploading.upload(is_live=True)
+    messages.check(error.value)
+    shutil.rmtree(store)
+    drive.rename(store)
+    assert uploading.upload(is_live=True).index.step == 20
+    shutil.rmtree(store / "A")  # what is removed from the right store is put again
+    assert uploader(package, store, store_id=store_id).upload(is_live=True).index.step == 20
+    shutil.rmtree(store)
+    store.mkdir()
+    (store / ".roost-store").touch()  # the fix
+    assert uploading.upload(is_live=True).store_id == store_id
+
+
+def test_a_drive_that_is_unmounted_during_an_upload_is_noticed(
+    package: PackageFolder, store: Path, tmp_path: Path
+) -> None:
+    uploading = uploader(package, store)
+    uploading.upload(is_live=True)
+    save(package, 2)
+    put_index = uploading._copy.put_index
+
+    def unmount_and_put(index: CopyIndex) -> None:
+        store.rename(tmp_path / "drive")
+        (store / "A").mkdir(parents=True)
+        put_index(index)
+
+    uploading._copy.put_index = unmount_and_put  # type: ignore[method-assign]
+    with pytest.raises(StoreError, match="may not be mounted"):
+        uploading.upload(is_live=True)
+    uploading._copy.put_index = put_index  # type: ignore[method-assign]
+    shutil.rmtree(store)
+    (tmp_path / "drive").rename(store)
+    assert uploading.upload(is_live=True).index.step == 20
+
+
+def test_a_store_of_an_older_version_gets_its_marker(package: PackageFolder, store: Path) -> None:
+    uploader(package, store).upload(is_live=True)
+    (store / ".roost-store").unlink()
+    save(package, 2)
+    assert uploader(package, store).upload(is_live=True).index.step == 20
+    assert (store / ".roost-store").exists()

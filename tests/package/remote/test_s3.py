@@ -15,6 +15,7 @@ from roost.config.values.store_url import parse_url
 from roost.package.package import PackageFolder
 from roost.package.remote import restore
 from roost.package.remote.remote_copy import RemoteCopy, copies_below
+from roost.package.remote.store import StoreError
 from roost.package.remote.upload import Uploader, UploadOptions
 from tests.messages import Messages
 from tests.package.remote.packages import contents, make, save
@@ -31,7 +32,7 @@ def server() -> Iterator[FaultyProxy]:
 
 @pytest.fixture
 def proxy(server: FaultyProxy) -> Iterator[FaultyProxy]:
-    server.fault, server.on_methods, server.num_faults = None, ("PUT",), 0
+    server.fault, server.on_methods, server.on_path, server.num_faults = None, ("PUT",), "", 0
     server.arrived.clear()
     server.release.clear()
     yield server
@@ -91,6 +92,25 @@ def test_nothing_is_called_durable_that_is_not(
     assert contents(tmp_path / "after" / package.path.name) == contents(package.path)
 
 
+@pytest.mark.parametrize(("fault", "method"), [("full", "GET"), ("lying", "PUT")])
+def test_an_index_whose_put_failed_is_not_taken_for_that_of_another_machine(
+    proxy: FaultyProxy, package: PackageFolder, tmp_path: Path, fault: str, method: str
+) -> None:
+    """The store has the new index, all of it or a part, and fails before that is known."""
+    uploader = Uploader(package, copy_of(package), UploadOptions())
+    uploader.upload(is_live=True)
+    save(package, 1)
+    proxy.fault, proxy.on_methods, proxy.on_path = fault, (method,), "index-2"
+    with pytest.raises(StoreError):
+        uploader.upload(is_live=True)
+    assert proxy.num_faults > 0
+    proxy.fault = None
+    assert 2 in copy_of(package).index_numbers()
+    assert uploader.upload(is_live=True).index.step == 10
+    restore.restore(copy_of(package), tmp_path)
+    assert contents(tmp_path / package.path.name) == contents(package.path)
+
+
 def test_a_store_that_lies_about_sizes_is_found_without_reading_again(
     proxy: FaultyProxy, package: PackageFolder
 ) -> None:
@@ -113,6 +133,15 @@ def test_a_store_that_gives_wrong_bytes_back_is_found(
     with pytest.raises(RoostError):
         restore.restore(copy_of(package), tmp_path / "back")
     assert not (tmp_path / "back" / package.path.name).exists()
+
+
+def test_a_bucket_that_does_not_exist_is_not_made(
+    proxy: FaultyProxy, package: PackageFolder, messages: Messages
+) -> None:
+    copy = RemoteCopy.at(parse_url("s3://missing-bucket/runs"), package.path.name)
+    with pytest.raises(RoostError) as error:
+        Uploader(package, copy, UploadOptions()).upload(is_live=True)
+    messages.check(re.sub(r"run-\w+|objects/\w+", "…", str(error.value)))
 
 
 def test_an_upload_that_hangs_can_be_stopped(proxy: FaultyProxy, package: PackageFolder) -> None:

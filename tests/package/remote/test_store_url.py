@@ -63,3 +63,5 @@ def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch, messages: M
 def test_what_a_store_says_is_cleaned() -> None:
     text = "Forbidden: https://me:pw@host/x?X-Amz-Signature=abc&sig=def AKIAABCDEFGHIJKLMNOP\nmore"
     assert clean_reason(ValueError(text)) == "Forbidden: https:***host/x?X-Amz-***&*** *** more"
+    azure = "The specified container does not exist.\nRequestId:1\nTime:2\nContent: <?xml?>"
+    assert clean_reason(ValueError(azure)) == "The specified container does not exist."

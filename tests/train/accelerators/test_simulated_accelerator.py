@@ -216,9 +216,10 @@ def test_a_validation_leaves_no_trace_in_the_generators_of_all_devices(
     """Seeding reaches each device, so each must be restored: the model may use another than the current."""
     generators = device.generators()
     before = bits([generator.get_state() for generator in generators])
+    expected = torch.rand(3, generator=torch.Generator().manual_seed(7))
     with seeding.isolated(7):
         for generator in generators:
-            generator.manual_seed(7)  # as torch.manual_seed does
+            assert torch.equal(torch.rand(3, generator=generator), expected)
     assert bits([generator.get_state() for generator in generators]) == before
     device.calls.clear()
     with seeding.isolated(7, devices=False):

@@ -137,6 +137,14 @@ def test_isolated_for_fetching_asks_no_device(monkeypatch: pytest.MonkeyPatch) -
     assert bits(seeding.rng_state(devices=False)) == before
 
 
+def test_isolated_queues_no_seed_for_devices_that_are_not_in_use() -> None:
+    """A run on the CPU has thousands of validations; torch's seed for all devices keeps a stack in each."""
+    before = len(torch.xpu._queued_calls), len(torch.mtia._queued_calls)
+    with seeding.isolated(7):
+        draw()
+    assert (len(torch.xpu._queued_calls), len(torch.mtia._queued_calls)) == before
+
+
 def test_isolated_leaves_no_trace_also_after_an_error() -> None:
     seeding.seed_all(1)
     before = bits(seeding.rng_state())

@@ -93,6 +93,22 @@ def test_a_folder_of_accelerate_and_not_the_parts_of_one_that_a_kill_has_cut(tmp
     assert own_checkpoint.newest(tmp_path, COPY) == tmp_path / "out" / "epoch_2"
 
 
+@pytest.mark.parametrize("early", ["optimizer.bin", "training_args.bin"])
+def test_the_parts_of_a_first_folder_that_a_kill_has_cut_are_no_checkpoint(
+    tmp_path: Path, early: str
+) -> None:
+    cut = tmp_path / "out" / "epoch_1"
+    cut.mkdir(parents=True)
+    save_file({"w": torch.zeros(10)}, cut / "model.safetensors")
+    torch.save({"m": 1}, cut / early)
+    by_name = COPY._replace(checkpoint_pattern="epoch_*")
+    assert own_checkpoint.newest(tmp_path, COPY) is own_checkpoint.newest(tmp_path, by_name) is None
+    (cut / "whole").mkdir()
+    save_file({"w": torch.zeros(10)}, cut / "whole" / "model.safetensors")
+    (cut / "whole" / "trainer_state.json").write_text("{}")
+    assert own_checkpoint.newest(tmp_path, COPY) == cut / "whole"
+
+
 @pytest.mark.parametrize(
     ("pattern", "expected"),
     [

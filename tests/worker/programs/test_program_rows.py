@@ -95,6 +95,18 @@ def test_a_metric_has_one_source(package: Path) -> None:
     assert series(package, "loss") == ([1, 2], [1.0, 0.5])
 
 
+def test_a_metric_that_is_printed_and_logged_is_one(package: Path) -> None:
+    rows = ProgramRows(package, 1)
+    for step in (10, 20):
+        lines(rows, f"val_loss: {step}.0  Validation accuracy 0.5")
+        rows.add(Source.EVENTS, step, {"val_loss": step / 10, "test_": 1.0, "val_a/b": 2.0, "train": 3.0})
+    rows.close()
+    assert series(package, "valid/loss")[0][-2:] == [10, 20]
+    assert series(package, "valid/loss")[1][-2:] == [1.0, 2.0]
+    names = {name for row in written(package) for name in row}
+    assert not names.intersection({"val_loss"}) and {"valid/accuracy", "test_", "val_a/b", "train"} < names
+
+
 def test_a_session_hides_what_it_repeats(package: Path) -> None:
     rows = ProgramRows(package, 1)
     lines(rows, *(f"step {s} loss {s}" for s in range(1, 6)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 import warnings
@@ -492,7 +493,8 @@ def _plain(config: Mapping[str, Any]) -> dict[str, Any]:
     made = {}
     for key, value in config.items():
         try:
-            made[str(key)] = msgspec.to_builtins(value, enc_hook=converted, str_keys=True)
+            plain = msgspec.to_builtins(value, enc_hook=converted, str_keys=True)
+            made[str(key)] = json.loads(json.dumps(plain))  # a tuple is a list when it is read again
         except (NotImplementedError, TypeError, ValueError, RecursionError) as error:
             kind = f"{type(value).__module__}.{type(value).__qualname__}"
             fix = "give numbers, texts, lists and dicts"

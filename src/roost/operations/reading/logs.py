@@ -48,7 +48,8 @@ def logs(
         where none has ended.
 
     Raises:
-        NotFound: There is no such package or task, or no output of this rank.
+        NotFound: There is no such package or task, or no output of this rank; or with ``follow``: the package
+            was deleted while its session ran.
         UsageError: Several tasks match.
         DamagedPackage: With ``follow``: the files do not say whether the session has ended.
         OSError: The output cannot be read.
@@ -70,11 +71,15 @@ def logs(
             yield from output.read_new()
         return _end_code(opened) if follow else 0
     first = replace(running_session.running_session(opened, session.number, offset=offset), output=path)
-    if task is None:
-        yield from (piece for piece in running_session.follow(first) if isinstance(piece, bytes))
-    else:
-        yield from _follow_attempts(first, opened, task.id)
-    return _end_code(opened)
+    try:
+        if task is None:
+            yield from (piece for piece in running_session.follow(first) if isinstance(piece, bytes))
+        else:
+            yield from _follow_attempts(first, opened, task.id)
+        return _end_code(opened)
+    finally:
+        if opened.is_package:
+            running_session.require_not_deleted(opened.path)
 
 
 def _open(found: SessionFolder, *, is_checked: bool) -> SessionFolder:

@@ -210,7 +210,8 @@ class PackageDetails:
     """The parents of the parent, nearest first."""
     forks: list[PackageSummary]
     """The packages in the same folder that were forked from it."""
-    output: str
+    output: str | None
+    """The file with the output; None: there is none, as of a run of `roost.init`."""
 
 
 def show(package: Path | str) -> PackageDetails:
@@ -263,7 +264,7 @@ def show(package: Path | str) -> PackageDetails:
         parent=next(iter(ancestry), None),
         ancestors=ancestry[1:],
         forks=_forks(opened),
-        output=package_schema.printable(str(opened.output)),
+        output=package_schema.printable(str(opened.output)) if opened.output.is_file() else None,
     )
 
 

@@ -70,7 +70,9 @@ def push(word: str | Path, url: str | None = None, *, steal: bool = False, verif
         work_progress.report(f"{what} {name}, MB", done, total)
 
     with _locked(package.path):
-        uploader = Uploader(package, copy, _options(settings), steal=steal)
+        before = remote_status.read(package.path)
+        store_id = before.store_id if before is not None and before.url == place.text else None
+        uploader = Uploader(package, copy, _options(settings), store_id=store_id, steal=steal)
         is_live = safe_read.is_locked(package.path / sessions.LOCK_NAME) is True
         check = uploader.check(note=partial(note, "verifying")) if verify else None
         result = uploader.upload(is_live=is_live, note=partial(note, "uploading"))
@@ -109,6 +111,7 @@ def _options(settings: dict[str, Any]) -> UploadOptions:
 def _status(url: StoreUrl, result: UploadResult) -> RemoteStatus:
     return RemoteStatus(
         url=url.text,
+        store_id=result.store_id,
         state="ended",
         time=time.time(),
         step=result.index.step,

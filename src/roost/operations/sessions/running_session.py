@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from roost.base.errors import RoostError
+from roost.base.errors import NotFound, RoostError
 from roost.operations.reading.output_reader import OutputReader
 from roost.package import sessions
 from roost.package.session_folder import SessionFolder
@@ -57,6 +57,17 @@ def running_session(folder: SessionFolder, number: int, *, offset: int = 0) -> R
         offset=offset,
         lock=folder.path / sessions.LOCK_NAME,
     )
+
+
+def require_not_deleted(package: Path) -> None:
+    """Checks that a package is still there at the end of its session.
+
+    Raises:
+        NotFound: It was deleted.
+    """
+    if not (package / "request.json").exists():  # what ends the session may have made the folder
+        what = "the package was deleted while its session ran"
+        raise NotFound(what, received=str(package), fix="see whether the program deletes its folder")
 
 
 NOT_YET = 0

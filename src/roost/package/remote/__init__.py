@@ -5,6 +5,7 @@ In reading order:
 - store: put, get, list, delete
 - folder_store: a folder as a store
 - fsspec_store: the same by fsspec, for all other schemes
+- sftp_store: the same for SFTP, whose objects paramiko itself reads and writes
 - copy_index: the format of a copy: objects named by their digests, and an index
 - remote_copy: the indexes and objects of one copy
 - local_files: the files of a package, read while it is written

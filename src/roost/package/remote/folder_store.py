@@ -1,4 +1,8 @@
-"""A store in a folder: a disk, a network share, a mounted drive."""
+"""A store in a folder: a disk, a network share, a mounted drive.
+
+The folder of all copies has the file ``.roost-store`` with an id. A drive that is not mounted leaves a folder
+that can be written to as well; without the file it is not taken for the store in which a copy was before.
+"""
 
 # Not durable: deletes objects that nothing refers to
 
@@ -16,6 +20,8 @@ from roost.config.values.store_url import StoreUrl
 from roost.package.remote.store import MAX_GET_BYTES, ObjectMissing, StoreError, short_name
 
 T = TypeVar("T")
+MARKER = ".roost-store"
+_MARKER_BYTES = 64
 _NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)
 """What a mounted drive answers that cannot sync a folder."""
 
@@ -43,26 +49,28 @@ class FolderStore:
     def put(self, name: str, data: bytes | memoryview) -> None:
         """See `Store.put`."""
         path = self._place(name)
+        self._write(path, data, f"cannot write {short_name(name)}")
 
+    def _write(self, path: Path, data: bytes | memoryview, what: str) -> None:
         def write() -> None:
-            durable.make_folders(path.parent)
+            # The folder of all copies is made with its marker only: the drive may be unmounted by now.
+            durable.make_folders(path.parent, below=self._root.parent)
             try:
-                durable.write(path, bytes(data) if isinstance(data, memoryview) else data)
+                durable.write(path, data)
             except OSError as error:
                 if error.errno not in _NO_SYNC or not path.is_file():
                     raise  # else the file is there; whether its bytes are right is seen when it is read again
 
-        self._call(f"cannot write {short_name(name)}", write)
+        self._call(what, write)
 
     def get(self, name: str) -> bytes:
         """See `Store.get`."""
-        path = self._root / name
         try:
-            size = path.stat().st_size
-            limit = max(1, min(size, MAX_GET_BYTES))
-            return self._call(
-                f"cannot read {short_name(name)}", lambda: bytes(safe_read.read(path, max_bytes=limit))
-            )
+            with open(safe_read.open_fd(self._root / name), "rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                if size > MAX_GET_BYTES:
+                    raise OSError(errno.EFBIG, f"has {size} bytes, more than {MAX_GET_BYTES}")
+                return file.read(size)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise ObjectMissing(f"{self.url.text} has no {name}") from error
         except OSError as error:
@@ -92,6 +100,31 @@ class FolderStore:
                 if durable.is_staging(entry.name):
                     durable.discard_abandoned(entry.with_name(entry.name[1:].rpartition(".tmp-")[0]))
 
+    def require_marker(self, known: str | None, *, has_copy: bool) -> str:
+        """Makes sure that the folder of all copies, above this one, is the store in which the copy was.
+        Returns the id in its marker, which is made in a new store.
+
+        Args:
+            known: The id before; None: there was no copy.
+            has_copy: Whether the copy is there, so that it is the same store whatever the marker has.
+
+        Raises:
+            StoreError: It is another folder.
+        """
+        folder = self._root.parent
+        found = self._call("cannot be read", lambda: _marker(folder / MARKER))
+        if not has_copy and known is not None and found not in (known, ""):
+            what = "has no" if found is None else "has another"
+            raise StoreError(
+                f"{folder} {what} {MARKER}, and not the copy that was there: a drive may not be mounted",
+                fix=f"mount it; if the folder was emptied on purpose: touch {folder / MARKER}",
+            )
+        if not found:
+            found = known or os.urandom(8).hex()
+            self._call("cannot be made", lambda: durable.make_folders(folder))
+            self._write(folder / MARKER, found.encode(), f"cannot write {MARKER}")
+        return found
+
     def _place(self, name: str) -> Path:
         """Returns where an object is written or deleted. Raises StoreError."""
         path = self._root / name
@@ -115,6 +148,13 @@ class FolderStore:
     def _error(self, what: str, error: OSError) -> StoreError:
         fix = _FIXES.get(error.errno) if error.errno is not None else None
         return StoreError(f"{self.url.text} {what}: {error.strerror or error}", fix=fix)
+
+
+def _marker(path: Path) -> str | None:
+    try:
+        return bytes(safe_read.read(path, max_bytes=_MARKER_BYTES)).decode(errors="replace").strip()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
 
 
 def _files(folder: Path) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""A store that fsspec can reach: S3, Google Cloud Storage, Azure, SFTP, Hugging Face.
+"""A store that fsspec can reach: S3, Google Cloud Storage, Azure, Hugging Face; by `sftp_store` also SFTP.
 
 fsspec and the library of the scheme are imported when a store is opened. Credentials come from where these
 libraries look for them, never from roost.
@@ -9,7 +9,6 @@ libraries look for them, never from roost.
 from __future__ import annotations
 
 import importlib
-import os
 import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -18,9 +17,10 @@ from roost.config.values.store_url import LIBRARIES, StoreLibrary, StoreUrl
 from roost.package.remote.store import ObjectMissing, StoreError, clean_reason, missing_library, short_name
 
 T = TypeVar("T")
-_CONNECT_SECONDS = 20
-_READ_SECONDS = 60
-_PARALLEL = 8
+CONNECT_SECONDS = 20
+READ_SECONDS = 60
+"""No byte for this long is a failure, however long an object takes as a whole."""
+_PARALLEL = 4
 _RETRIES = 2
 
 
@@ -48,16 +48,30 @@ class FsspecStore:
 
     def _connect(self, *, is_first: bool) -> tuple[Any, str]:
         """Returns the file system and the path in it. Stores of one service share a first connection."""
-        options = _options(self.url.scheme)
         try:
-            fs, root = self._fsspec.core.url_to_fs(self.url.text, skip_instance_cache=not is_first, **options)
+            fs, root = self._open(skip_instance_cache=not is_first)
         except Exception as error:
             raise self._error("cannot be reached", error) from error
-        if self.url.scheme in ("sftp", "ssh"):
-            fs.ftp.get_channel().settimeout(_READ_SECONDS)
         if hasattr(fs, "retries"):  # of s3fs; the caller tries again, too, and says so
             fs.retries = _RETRIES
+        return fs, root
+
+    def _open(self, *, skip_instance_cache: bool) -> tuple[Any, str]:
+        """As `_connect`. May raise anything."""
+        options = _options(self.url.scheme)
+        fs, root = self._fsspec.core.url_to_fs(
+            self.url.text, skip_instance_cache=skip_instance_cache, **options
+        )
         return fs, str(root)
+
+    def _close(self, fs: Any) -> None:
+        """Ends a connection that has failed; connections by HTTP end by themselves."""
+
+    def _write(self, fs: Any, path: str, data: bytes | memoryview) -> None:
+        fs.pipe_file(path, bytes(data))
+
+    def _read(self, fs: Any, path: str) -> bytes:
+        return bytes(fs.cat_file(path))
 
     @property
     def _fs(self) -> Any:
@@ -77,15 +91,14 @@ class FsspecStore:
             if self.num_parallel == 1 and folder not in self._made:  # a store of folders
                 self._fs.makedirs(folder, exist_ok=True)
                 self._made.add(folder)
-            self._fs.pipe_file(path, bytes(data))
+            self._write(self._fs, path, data)
 
         self._call(f"cannot write {short_name(name)}", write)
 
     def get(self, name: str) -> bytes:
         """See `Store.get`."""
-        return bytes(
-            self._call(f"cannot read {short_name(name)}", lambda: self._fs.cat_file(self._path(name)), name)
-        )
+        what = f"cannot read {short_name(name)}"
+        return self._call(what, lambda: self._read(self._fs, self._path(name)), name)
 
     def sizes(self, folder: str) -> dict[str, int]:
         """See `Store.sizes`."""
@@ -132,13 +145,17 @@ class FsspecStore:
         except StoreError:
             raise
         except FileNotFoundError as error:
+            self._made.clear()  # the folders may have been removed
             if name is not None:
                 raise ObjectMissing(f"{self.url.text} has no {name}") from error
             raise self._error(what, error) from error
         except Exception as error:
             with self._lock:
-                if self._connected is before:  # else another thread has connected again already
+                is_first = self._connected is before  # else another thread has connected again already
+                if is_first:
                     self._connected = None
+            if is_first and before is not None:
+                self._close(before[0])
             raise self._error(what, error) from error
 
     def _error(self, what: str, error: Exception) -> StoreError:
@@ -153,37 +170,22 @@ def _imported(module: str, url: StoreUrl, library: StoreLibrary) -> Any:
 
 
 def _options(scheme: str) -> dict[str, Any]:
-    """The options of a file system: no wait without an end, and no host of which the key is unknown."""
+    """The options of a file system: no wait without an end. That of Azure has these limits already."""
     if scheme in ("s3", "s3a"):
         retries = {"max_attempts": 2, "mode": "standard"}
-        timeouts = {"connect_timeout": _CONNECT_SECONDS, "read_timeout": _READ_SECONDS}
+        timeouts = {"connect_timeout": CONNECT_SECONDS, "read_timeout": READ_SECONDS}
         return {"config_kwargs": {**timeouts, "retries": retries}, "use_listings_cache": False}
-    if scheme in ("sftp", "ssh"):
-        times = dict.fromkeys(("timeout", "banner_timeout", "auth_timeout"), _CONNECT_SECONDS)
-        return {"host_key_policy": _known_hosts(), **times}
+    if scheme in ("gs", "gcs"):
+        from aiohttp import ClientTimeout
+
+        limit = ClientTimeout(sock_connect=CONNECT_SECONDS, sock_read=READ_SECONDS)
+        return {"requests_timeout": limit, "use_listings_cache": False}
     return {"use_listings_cache": False}
 
 
-def _known_hosts() -> Any:
-    import paramiko
-
-    class KnownHosts(paramiko.MissingHostKeyPolicy):  # type: ignore[misc, unused-ignore]
-        """Accepts the hosts of the user's own list, as ssh does."""
-
-        def missing_host_key(self, client: Any, hostname: str, key: Any) -> None:
-            known = paramiko.HostKeys()
-            path = os.path.expanduser("~/.ssh/known_hosts")  # noqa: PTH111  - for paramiko
-            if os.path.isfile(path):  # noqa: PTH113
-                known.load(path)
-            if not known.check(hostname, key):
-                raise paramiko.SSHException(
-                    f"the host key of {hostname} is not in ~/.ssh/known_hosts: log in once with ssh"
-                )
-
-    return KnownHosts()
-
-
 _FIXES = (
+    ("container does not exist", "make the container first: roost makes none"),
+    ("bucket does not exist", "make the bucket first: roost makes none"),
     ("expired", "log in again, or renew the credentials of this machine"),
     ("skew", "set the clock of this machine (its time differs from that of the store)"),
     ("difference between the request time", "set the clock of this machine (it differs from the store's)"),

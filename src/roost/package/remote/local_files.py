@@ -34,7 +34,8 @@ from roost.package.owner import owner_file
 from roost.package.remote import remote_status
 from roost.package.remote.copy_index import CopiedFile
 
-PIECE_BYTES = 64 * 2**20
+PIECE_BYTES = 16 * 2**20
+"""Several pieces are in memory at once; larger ones gain nothing in a store."""
 GROWING_PIECE_BYTES = 2**20
 """Of a file that grows, the last piece is uploaded again and again."""
 _LINES = re.compile(r"(?:.*/)?(?:_output[^/]*\.txt|[^/]+\.(?:jsonl|log|csv))")

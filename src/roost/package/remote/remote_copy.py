@@ -43,6 +43,10 @@ def open_store(url: StoreUrl) -> Store:
     """
     if url.scheme == "file":
         return FolderStore(url)
+    if LIBRARIES[url.scheme].module == "paramiko":
+        from roost.package.remote.sftp_store import SftpStore
+
+        return SftpStore(url)
     from roost.package.remote.fsspec_store import FsspecStore  # fsspec is an extra
 
     return FsspecStore(url)
@@ -62,6 +66,13 @@ class RemoteCopy:
     def at(cls, url: StoreUrl, name: str) -> RemoteCopy:
         """Returns the copy of the package ``name`` below ``url``. Raises NotFound, StoreError."""
         return cls(open_store(url.joined(name)))
+
+    def require_store(self, known: str | None, *, has_copy: bool) -> str | None:
+        """Makes sure that the store is the one in which the copy was before, as `FolderStore.require_marker`.
+        Returns its id; None for a store that cannot be taken for another one. Raises StoreError."""
+        if isinstance(self.store, FolderStore):
+            return self.store.require_marker(known, has_copy=has_copy)
+        return None
 
     def index_numbers(self) -> list[int]:
         """Returns the numbers of the indexes, valid or not, the newest first. Raises StoreError."""
@@ -84,7 +95,7 @@ class RemoteCopy:
         broken: BrokenIndex | None = None
         for number in self.index_numbers():
             try:
-                found.append(self._read_index(number))
+                found.append(self.read_index(number))
             except ObjectMissing:  # its writer has deleted it meanwhile, after it wrote a newer one
                 continue
             except BrokenIndex as error:
@@ -97,7 +108,8 @@ class RemoteCopy:
             raise broken
         return found
 
-    def _read_index(self, number: int) -> CopyIndex:
+    def read_index(self, number: int) -> CopyIndex:
+        """Returns the index of a number. Raises ObjectMissing, StoreError, BrokenIndex."""
         index = copy_index.decode(self.store.get(copy_index.index_name(number)))
         if (
             index.number != number

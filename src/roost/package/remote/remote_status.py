@@ -25,6 +25,10 @@ class RemoteStatus(msgspec.Struct, frozen=True, kw_only=True):
     format: int = FORMAT
     url: str
     """The store, without the name of the package."""
+    name: str = ""
+    """The name of the package when this was written; versions before that of this field wrote none."""
+    store_id: str | None = None
+    """The id of the folder that is the store (`RemoteCopy.require_store`)."""
     state: UploadState
     """uploading; idle: all is uploaded until the next look; failing: tried again later; refused: not tried
     again; ended: by the end of the session."""
@@ -56,11 +60,15 @@ class RemoteStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(package: Path) -> RemoteStatus | None:
-    """Returns the status of a package's remote copy; None if there is none, or it cannot be read."""
+    """Returns the status of a package's remote copy; None if there is none, or it cannot be read. A package
+    that was renamed, or copied under another name, has no copy under its new name yet."""
     try:
-        return msgspec.json.decode(bytes(safe_read.read(package / NAME)), type=RemoteStatus)
+        found = msgspec.json.decode(bytes(safe_read.read(package / NAME)), type=RemoteStatus)
     except (OSError, ValueError):
         return None
+    if found.name in ("", package.resolve().name):
+        return found
+    return RemoteStatus(url=found.url, state="ended", time=found.time)
 
 
 def write(package: Path, status: RemoteStatus) -> None:
@@ -69,7 +77,8 @@ def write(package: Path, status: RemoteStatus) -> None:
     Raises:
         OSError: It cannot be written.
     """
-    durable.write_unsynced(package / NAME, msgspec.json.format(msgspec.json.encode(status), indent=1))
+    named = msgspec.structs.replace(status, name=package.resolve().name)
+    durable.write_unsynced(package / NAME, msgspec.json.format(msgspec.json.encode(named), indent=1))
     labels.renew_stamp(package / "sessions")  # lists of packages read the status again
 
 

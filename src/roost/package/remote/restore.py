@@ -9,6 +9,7 @@ import contextlib
 import fcntl
 import hashlib
 import os
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from roost.package import package_name
 from roost.package.remote import copy_index
 from roost.package.remote.copy_index import CopiedFile, CopyIndex
 from roost.package.remote.remote_copy import RemoteCopy
-from roost.package.remote.store import ObjectMissing
+from roost.package.remote.store import ObjectMissing, for_each
 
 _TRIES = 4
 _SHOWN = 3
@@ -148,6 +149,7 @@ class _Restore:
     ) -> None:
         self._copy, self._index, self._staging, self._note = copy, index, staging, note
         self._done = self._got = 0
+        self._lock = threading.Lock()
 
     def run(self) -> int:
         """Restores all; returns how many bytes were fetched."""
@@ -155,21 +157,25 @@ class _Restore:
         for folder in self._index.folders:
             durable.make_folders(self._staging / folder, below=self._staging)
         self._note(RestoreProgress(0, self._index.num_bytes))
-        for name, file in self._index.files.items():
-            path = self._staging / name
-            durable.make_folders(path.parent, below=self._staging)
-            if not has_file(path, file):
-                self._fetch(path, file)
-            else:
-                self._advance(file.size)
-            path.chmod(file.mode & 0o777)
-            with contextlib.suppress(OverflowError):  # no time that this system has
-                os.utime(path, (file.mtime, file.mtime))
+        for name in self._index.files:
+            durable.make_folders((self._staging / name).parent, below=self._staging)
+        for_each(self._index.files.items(), self._file, num_parallel=self._copy.store.num_parallel)
         for name, target in self._index.links.items():
             path = self._staging / name
             durable.make_folders(path.parent, below=self._staging)
             path.symlink_to(target)
         return self._got
+
+    def _file(self, item: tuple[str, CopiedFile]) -> None:
+        name, file = item
+        path = self._staging / name
+        if not has_file(path, file):
+            self._fetch(path, file)
+        else:
+            self._advance(file.size)
+        path.chmod(file.mode & 0o777)
+        with contextlib.suppress(OverflowError):  # no time that this system has
+            os.utime(path, (file.mtime, file.mtime))
 
     def _remove_others(self) -> None:
         """Removes what an earlier restore, of another index, has left and this one does not have; and all
@@ -211,13 +217,14 @@ class _Restore:
 
     def _piece(self, name: str, size: int) -> bytes:
         data = self._copy.get_object(name, size)
-        self._got += size
-        self._advance(size)
+        self._advance(size, got=size)
         return data
 
-    def _advance(self, num_bytes: int) -> None:
-        self._done += num_bytes
-        self._note(RestoreProgress(self._done, self._index.num_bytes))
+    def _advance(self, num_bytes: int, *, got: int = 0) -> None:
+        with self._lock:
+            self._got += got
+            self._done += num_bytes
+            self._note(RestoreProgress(self._done, self._index.num_bytes))
 
 
 def _good_pieces(part: Path, file: CopiedFile) -> int:

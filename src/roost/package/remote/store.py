@@ -7,10 +7,14 @@ reads each object that it has put before anything refers to it.
 from __future__ import annotations
 
 import re
-from typing import Protocol
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol, TypeVar
 
 from roost.base.errors import NotFound, RoostError
 from roost.config.values.store_url import StoreUrl
+
+T = TypeVar("T")
 
 MAX_GET_BYTES = 2**30
 """More than an object or an index has: a damaged store must not fill the memory."""
@@ -42,7 +46,7 @@ class Store(Protocol):
 
     @property
     def num_parallel(self) -> int:
-        """How many small objects may be put or got at the same time."""
+        """How many objects may be put or got at the same time."""
 
     def put(self, name: str, data: bytes | memoryview) -> None:
         """Writes an object. Raises StoreError."""
@@ -61,6 +65,19 @@ class Store(Protocol):
         """Deletes an object; does nothing if there is none. Raises StoreError."""
 
 
+def for_each(items: Iterable[T], work: Callable[[T], object], *, num_parallel: int) -> None:
+    """Does some work for each item, a few at the same time. At the first failure no more are begun, and it is
+    raised."""
+    with ThreadPoolExecutor(num_parallel) as pool:
+        futures = [pool.submit(work, item) for item in items]
+        try:
+            for future in futures:
+                future.result()
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
 def short_name(name: str) -> str:
     """Returns the name of an object for a message: the first digits of its digest are enough."""
     return name if len(name) <= _MAX_NAME else f"{name[:_MAX_NAME]}…"
@@ -71,7 +88,7 @@ def clean_reason(error: BaseException) -> str:
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     if isinstance(error, OSError) and error.filename is not None:
         reason = f"{reason}: {error.filename}"
-    line = " ".join(_SECRET.sub("***", reason).split())
+    line = " ".join(_SECRET.sub("***", reason).split()).partition(" RequestId:")[0]  # of Azure: XML follows
     return line[:_MAX_REASON] or type(error).__name__
 
 

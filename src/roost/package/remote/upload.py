@@ -16,8 +16,7 @@ import shlex
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,15 +33,13 @@ from roost.package.checkpoints.checkpoint import Manifest
 from roost.package.checkpoints.retention import BestRule
 from roost.package.package import PackageFolder
 from roost.package.remote import copy_index, local_files, ownership, upload_plan
-from roost.package.remote.copy_index import CopyIndex
+from roost.package.remote.copy_index import BrokenIndex, CopyIndex
 from roost.package.remote.local_files import ChangedFile, FileReader, LocalFiles, Piece
 from roost.package.remote.remote_copy import RemoteCopy
-from roost.package.remote.store import ObjectDamaged, ObjectMissing, StoreError, clean_reason
+from roost.package.remote.store import ObjectDamaged, ObjectMissing, StoreError, clean_reason, for_each
 from roost.package.remote.transfer_rate import TransferRate
 from roost.package.remote.upload_plan import KeepCount, UploadPlan
 
-_LARGE_BYTES = 4 * 2**20
-"""Larger objects are put one after another: each is in memory."""
 _TRIES = 20
 """How often the files are read again because some have changed."""
 _FLUSH_SECONDS = 3600.0
@@ -86,6 +83,8 @@ class UploadResult:
     left_out: list[str]
     """Files that are not in the copy, or only as they were before: a program writes them, or they cannot be
     read."""
+    store_id: str | None
+    """As returned by `RemoteCopy.require_store`."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +112,7 @@ class Uploader:
         package: The package.
         copy: Its remote copy.
         options: How.
+        store_id: The id of the store in which the copy was before (`RemoteCopy.require_store`).
         steal: As for `ownership.require_writable`.
         stop: When set, an upload ends as soon as it can.
     """
@@ -123,10 +123,12 @@ class Uploader:
         copy: RemoteCopy,
         options: UploadOptions,
         *,
+        store_id: str | None = None,
         steal: bool = False,
         stop: threading.Event | None = None,
     ) -> None:
         self._package, self._copy, self._options, self._steal = package, copy, options, steal
+        self._store_id = store_id
         self._stop = stop or threading.Event()
         self._rate = TransferRate(options.max_mb_per_second, self._stop)
         self._reader = FileReader(package.path, piece_bytes=self._rate.piece_bytes(local_files.PIECE_BYTES))
@@ -139,6 +141,8 @@ class Uploader:
         self._number = 0
         self._broken: list[int] = []
         """The numbers of indexes that cannot be used."""
+        self._attempt: CopyIndex | None = None
+        """The index whose put failed: the store may have it all the same."""
         self._has_lost = False
         """Whether the store has lost something to which its newest index refers."""
         self._is_proven: bool | None = None
@@ -155,17 +159,22 @@ class Uploader:
         """Reads what the copy has, at the first call.
 
         Raises:
-            StoreError, BrokenIndex: The store does not answer, or its indexes are damaged.
+            StoreError, BrokenIndex: The store does not answer, is another one, or its indexes are damaged.
             Refused: See `ownership.require_writable`.
         """
         if self._present is not None:
             return
         numbers, kept = self._copy.index_numbers(), self._copy.kept_indexes()
+        self._require_store(has_copy=bool(numbers))
         newest = kept[0] if kept else None
         ownership.require_writable(
             self._package.path, newest, url=self._copy.store.url.text, steal=self._steal
         )
-        self._before, self._earlier, self._number = newest, kept, max(numbers, default=0)
+        if newest is not None:
+            self._before = _without_sessions(
+                newest, ownership.foreign_sessions(self._package.path, newest) if self._steal else ()
+            )
+        self._earlier, self._number = kept, max(numbers, default=0)
         self._broken = sorted({*numbers} - {index.number for index in kept})
         listed = self._copy.objects()
         needed = {name: size for index in kept for name, size in index.objects().items()}
@@ -220,7 +229,9 @@ class Uploader:
         began = time.monotonic()
         self.connect()
         assert self._present is not None
-        self._forget_lost(self._require_still_own())
+        numbers = self._require_still_own()
+        self._require_store(has_copy=bool(numbers))
+        self._forget_lost(numbers)
         unstable: set[str] = set()
         for _ in range(_TRIES):
             with ExitStack() as opened:
@@ -238,14 +249,16 @@ class Uploader:
         index = self._index(local, plan, is_live=is_live)
         if self._has_lost or self._is_news(index):
             self._put_index(index)
-            self._is_proven = None
         else:
             index = self._before or index
         if self._is_proven is None:
             self._is_proven = self._flush()
         self._delete_unneeded()
         seconds = time.monotonic() - began
-        return UploadResult(index, self._is_proven, plan.num_bytes, seconds, local.left_out)
+        return UploadResult(index, self._is_proven, plan.num_bytes, seconds, local.left_out, self._store_id)
+
+    def _require_store(self, *, has_copy: bool) -> None:
+        self._store_id = self._copy.require_store(self._store_id, has_copy=has_copy)
 
     def _forget_lost(self, numbers: list[int]) -> None:
         """Forgets what the store has lost of the copy since it was put, so that it is put again, and is not
@@ -259,14 +272,10 @@ class Uploader:
         if lost:
             files = {name: file for name, file in before.files.items() if lost.isdisjoint(file.pieces)}
             gone = before.files.keys() - files
-            folders = {
-                one.id: f"{checkpoint.checkpoint_folder(Path('Checkpoints'), one.id).as_posix()}/"
-                for one in before.checkpoints
-            }
             checkpoints = [
                 one
                 for one in before.checkpoints
-                if not any(name.startswith(folders[one.id]) for name in gone)
+                if not any(name.startswith(_folder_prefix(one)) for name in gone)
             ]
             self._before = msgspec.structs.replace(before, files=files, checkpoints=checkpoints)
         self._has_lost |= bool(lost) or before.number not in numbers
@@ -298,7 +307,7 @@ class Uploader:
         """Returns the numbers of the indexes; refuses if another process has written one since the last
         upload."""
         numbers = self._copy.index_numbers()
-        if numbers and numbers[0] > self._number:
+        if numbers and numbers[0] > self._number and not self._is_attempt(numbers[0]):
             owner = next((index.owner for index in self._copy.kept_indexes()), None)
             by = f" by {owner.host} (user {owner.user})" if owner is not None else ""
             raise CopyTaken(
@@ -307,6 +316,20 @@ class Uploader:
                 fix="continue the run there, or take the copy back with `roost push --steal`",
             )
         return numbers
+
+    def _is_attempt(self, number: int) -> bool:
+        """Whether the newest index is what the put that failed has left: all of it, or a part, which the next
+        put replaces."""
+        if self._attempt is None or self._attempt.number != number:
+            return False
+        try:
+            found = self._copy.read_index(number)
+        except BrokenIndex:
+            return True
+        if found.owner != self._attempt.owner:
+            return False
+        self._note_index(found)
+        return True
 
     # ---- objects ------------------------------------------------------------------------------------------
 
@@ -324,31 +347,20 @@ class Uploader:
         act: Callable[[str, int], None],
         note: Callable[[UploadProgress], None],
     ) -> None:
-        """Calls ``act`` with each object and its size; small ones at the same time."""
+        """Calls ``act`` with each object and its size, a few at the same time."""
         total = self.pending_bytes = sum(objects.values())
         lock = threading.Lock()
         note(UploadProgress(0, total))
 
-        def on_one(name: str, size: int) -> None:
+        def on_one(item: tuple[str, int]) -> None:
+            name, size = item
             self._check_stop()
             act(name, size)
             with lock:
                 self.pending_bytes -= size
                 note(UploadProgress(total - self.pending_bytes, total))
 
-        with ThreadPoolExecutor(max(1, self._copy.store.num_parallel)) as pool:
-            futures = [
-                pool.submit(on_one, name, size) for name, size in objects.items() if size <= _LARGE_BYTES
-            ]
-            try:
-                for future in futures:
-                    future.result()
-            except BaseException:
-                pool.shutdown(cancel_futures=True)
-                raise
-        for name, size in objects.items():
-            if size > _LARGE_BYTES:
-                on_one(name, size)
+        for_each(objects.items(), on_one, num_parallel=self._copy.store.num_parallel)
 
     def _put_one(self, piece: Piece) -> None:
         """Makes sure that the store has a piece, with the right bytes."""
@@ -407,10 +419,17 @@ class Uploader:
             self._check_sizes(index)
         self._check_stop()
         self._require_still_own()
+        self._attempt = index
         self._copy.put_index(index)
+        self._require_store(has_copy=False)  # a drive may have been unmounted since the objects were put
         self._has_lost = False
+        self._note_index(index)
+
+    def _note_index(self, index: CopyIndex) -> None:
+        """Notes the newest index, which this process has put."""
         self._earlier = [index, *self._earlier][:2]
         self._before, self._number = index, index.number
+        self._attempt = self._is_proven = None
 
     def _check_sizes(self, index: CopyIndex) -> None:
         """Compares the sizes of all objects with what the store lists (``verify: size``)."""
@@ -453,6 +472,22 @@ class Uploader:
         for name in unneeded:
             self._present.pop(name, None)
             self._unsure.pop(name, None)
+
+
+def _without_sessions(index: CopyIndex, foreign: Collection[int]) -> CopyIndex:
+    """Returns what the package may keep of a copy that has sessions which it lacks: the checkpoints of all
+    other sessions."""
+    if not foreign:
+        return index
+    checkpoints = [one for one in index.checkpoints if one.session not in foreign]
+    folders = tuple(_folder_prefix(one) for one in checkpoints)
+    files = {name: file for name, file in index.files.items() if name.startswith(folders)}
+    return msgspec.structs.replace(index, checkpoints=checkpoints, files=files)
+
+
+def _folder_prefix(manifest: Manifest) -> str:
+    """Returns the beginning of the names of a checkpoint's files in an index."""
+    return f"{checkpoint.checkpoint_folder(Path('Checkpoints'), manifest.id).as_posix()}/"
 
 
 def best_rules(package: PackageFolder) -> list[BestRule]:

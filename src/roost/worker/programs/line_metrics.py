@@ -192,6 +192,13 @@ def _parse_line(line: str) -> LineValues:
     return LineValues(metrics, epoch, epochs, step, of)
 
 
+def split_name(name: str) -> str:
+    """Returns the name of a metric of another source than the output, as it would be in a line of it:
+    ``val_loss`` is ``valid/loss``. Otherwise a metric that is both printed and logged would be two."""
+    first, _, rest = name.partition("_")
+    return f"{_SPLITS[first]}/{rest}" if rest and first in _SPLITS and "/" not in rest else name
+
+
 def _count(text: str) -> int | None:
     """Returns a position; of a fraction of an epoch, as Hugging Face prints it, the whole part."""
     value = float(text)

@@ -43,6 +43,8 @@ _MAX_FILES = 50
 """So many event files, and CSV files, are followed."""
 _MAX_ENTRIES = 20_000
 _EVENTS = "events.out.tfevents."
+_PLACEHOLDER = ("hp_metric", -1.0)
+"""Lightning writes it at step 0 whenever it starts: as a row it would hide those of the sessions before."""
 _ENDS = re.compile(rb"[\r\n]")
 _UNSEARCHED = FOLDERS_WITHOUT_RESULTS | snapshot.RESERVED_NAMES
 
@@ -129,6 +131,8 @@ class Observer:
         has_read = False
         for events in self._events.values():
             for scalar in events.new_scalars():
+                if (scalar.tag, scalar.value) == _PLACEHOLDER:
+                    continue
                 self._rows.add(Source.EVENTS, scalar.step, {scalar.tag: scalar.value})
                 has_read = True
         for file in self._csv.values():

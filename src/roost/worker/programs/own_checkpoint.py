@@ -20,6 +20,8 @@ _UNSURE_SUFFIXES = (".tar", ".pkl", ".bin")
 """Also of data: such a file counts where there is no other one."""
 _FOLDER_MARKS = ("trainer_state.json", "random_states_0.pkl")
 """A folder with such a file is one checkpoint, as Hugging Face's Trainer and accelerate write them."""
+_EARLY_PARTS = ("optimizer.bin", "training_args.bin")
+"""What these tools write into the folder before its mark: without the mark, a kill has cut the folder."""
 _MAX_FILES = 20_000
 """So many files and folders are looked at."""
 _MAX_HEADER = 1 << 27
@@ -91,6 +93,8 @@ def _candidates(root: Path, pattern: str | None) -> Iterator[Path]:
             names.clear()
             yield Path(folder)
             continue
+        if any(name in _EARLY_PARTS for name in files):
+            continue
         for name in files:
             path = Path(folder, name)
             is_one = name.endswith((*_SUFFIXES, *_UNSURE_SUFFIXES))
@@ -129,8 +133,10 @@ def is_whole(path: Path) -> bool:
     if path.is_dir():
         files = [one for one in path.rglob("*") if one.is_file()]
         parts = [one for one in files if one.name.endswith((*_SUFFIXES, *_UNSURE_SUFFIXES))]
-        is_of_known_tool = any((path / name).exists() for name in _FOLDER_MARKS)
-        return bool(parts if is_of_known_tool else files) and all(map(is_whole, parts))
+        if any((path / name).exists() for name in _FOLDER_MARKS):
+            return bool(parts) and all(map(is_whole, parts))
+        is_cut = any((path / name).exists() for name in _EARLY_PARTS)
+        return bool(files) and not is_cut and all(map(is_whole, parts))
     try:
         if not path.is_file():  # opening a pipe would wait
             return False

@@ -16,7 +16,7 @@ from pathlib import Path
 from roost.package import live_progress
 from roost.package.live_progress import ProgressFile
 from roost.package.records import ROW_FIELDS, RecordsWriter
-from roost.worker.programs.line_metrics import LineValues
+from roost.worker.programs.line_metrics import LineValues, split_name
 
 _MAX_STEP = 2**53
 _PUBLICATION_SECONDS = 0.25
@@ -94,7 +94,7 @@ class ProgramRows:
             self._advance(source, step)
         elif self._clock is None:
             self._step += 1
-        self._write(source, metrics)
+        self._write(source, {split_name(name): value for name, value in metrics.items()})
 
     def _counted_step(self, values: LineValues) -> tuple[int | None, Source]:
         """Returns the step of a line, and how it was counted."""

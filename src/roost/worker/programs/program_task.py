@@ -9,6 +9,7 @@ The program comes first: it runs before its observer, and is not disturbed if th
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -41,6 +42,8 @@ _QUIET_SECONDS = 0.5
 _SHORT_OUTPUT = 1 << 16
 _OBSERVER_SECONDS = 10.0
 """How long the observer may take to read the rest."""
+_LEAVING_SECONDS = 0.5
+"""How long the processes of a program may take to end after it, before that is worth a line."""
 _NOT_FOUND_EXIT_CODE = 127
 _OWN_FILES = ("request.json", "manifest.json", "provenance.json", "args.json")
 """Without these the package cannot be read."""
@@ -91,6 +94,8 @@ def main(arguments: list[str]) -> int:
         observer = _start_observer(package, session, environment, output_start)
     if observer is not None:
         _end_observer(observer)
+    if process.returncode == 0:
+        _say_what_it_leaves(calls_path(package, session))
     return _end_like(process.returncode)
 
 
@@ -295,6 +300,25 @@ def _end_observer(observer: subprocess.Popen[bytes]) -> None:
         return
     if code:
         print("the observer was killed: metrics may be missing", flush=True)
+
+
+def _say_what_it_leaves(calls: Path) -> None:
+    """Says which processes a program has left: they end with the session."""
+    if not _running(calls):
+        return
+    time.sleep(_LEAVING_SECONDS)
+    if left := _running(calls):
+        print(f"the program has left {', '.join(left)}: what it starts ends with it", flush=True)
+
+
+def _running(calls: Path) -> list[str]:
+    """Returns the processes that have the environment of the program; empty where there is no ``/proc``."""
+    mark, found = f"{CALLS_VARIABLE}={calls}".encode(), []
+    for place in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended, or is of another user
+            if mark in (place / "environ").read_bytes().split(b"\0"):
+                found.append(f"process {place.name}")
+    return found
 
 
 def _report_not_started(command: list[str], folder: Path, error: OSError) -> int:
