@@ -40,6 +40,22 @@ QUICK = (
     "from roost.cli.__main__ import main; main()"
 )
 """The real program; it need not wait 15 s for a second look."""
+STEALS = """
+import os, pathlib, time
+from roost.cli.__main__ import main
+from roost.package.owner import other_owner
+find_other = other_owner.find_other
+
+def found_at_the_same_moment(package):
+    found = find_other(package)
+    pathlib.Path("ready_" + os.uname().nodename).touch()
+    while not pathlib.Path("go").exists():
+        time.sleep(0.01)
+    return found
+
+other_owner.find_other = found_at_the_same_moment
+main()
+"""
 
 
 @pytest.fixture
@@ -61,8 +77,12 @@ def here(folder: Path, *words: str) -> subprocess.Popen[str]:
 
 def far(folder: Path, command: Sequence[str]) -> subprocess.CompletedProcess[str]:
     """Runs a command on the other machine."""
-    isolated = ["unshare", "--uts", "--mount", "--fork", "bash", "-ec", FAR, "far"]
-    return subprocess.run([*isolated, *command], cwd=folder, capture_output=True, text=True, timeout=60)
+    return subprocess.run(of_far(command), cwd=folder, capture_output=True, text=True, timeout=60)
+
+
+def of_far(command: Sequence[str], name: str = "far") -> list[str]:
+    isolated = ["unshare", "--uts", "--mount", "--fork", "bash", "-ec", FAR.replace("far", name), name]
+    return [*isolated, *command]
 
 
 def output(folder: Path) -> str:
@@ -106,6 +126,35 @@ def test_a_second_machine_is_refused_and_with_steal_takes_over(folder: Path) -> 
     request = json.loads((package / "sessions" / "2.request.json").read_text())
     assert request["host"] == "far" and request["taken_over"].startswith("taken over from host")
     assert not living_in(package)
+
+
+def test_of_two_that_steal_at_the_same_moment_one_wins(folder: Path) -> None:
+    package, run = folder / "runs" / "one", here(folder)
+    for name, boot in (("b", "2" * 8), ("c", "3" * 8)):
+        (folder / f"boot_of_{name}").write_text(f"{boot}-2222-2222-2222-222222222222\n")
+        (folder / f"lock_of_{name}").touch()
+    steal = [sys.executable, "-c", STEALS, "continue", "runs/one", "--steal", "--detach"]
+    both = [
+        subprocess.Popen(
+            [word.replace("--bind boot ", f"--bind boot_of_{name} ") for word in of_far(steal, name)],
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for name in ("b", "c")
+    ]
+    wait_for(lambda: (folder / "ready_b").exists() and (folder / "ready_c").exists(), 60)
+    (folder / "go").touch()
+    said = [one.communicate(timeout=90)[1] for one in both]
+    assert sorted(one.returncode for one in both) == [0, 5], said
+    (loser,) = (text for one, text in zip(both, said, strict=True) if one.returncode)
+    assert "at the same moment" in loser and "Traceback" not in loser, loser
+    run.communicate(timeout=30)
+    assert run.returncode == 5
+    (folder / "end").touch()
+    wait_for(lambda: record(folder, 2)["state"] == "succeeded", 30)
+    assert [one.number for one in PackageFolder.open(package).sessions()] == [1, 2]
 
 
 def test_a_machine_that_gave_no_sign_of_life_loses_the_package_and_stops_when_it_wakes(folder: Path) -> None:

@@ -19,16 +19,19 @@ import torch
 from torch.utils.tensorboard import SummaryWriter
 
 from roost.base.errors import ConfigError, NotFound, Refused, RoostError, UsageError
+from roost.operations.comparing.compare import compare
 from roost.operations.curves.export_records import export_records
 from roost.operations.importing import aim_runs
 from roost.operations.importing.import_runs import ImportedPackage, import_runs
 from roost.operations.listing.list_packages import list_packages
+from roost.operations.listing.run_listing import list_runs
 from roost.operations.queue.continue_interrupted import find_interrupted
 from roost.operations.reading.verify import verify
 from roost.package import labels
 from roost.package.package import PackageFolder
 from roost.package.project_preflight import require_runner
 from roost.package.records import Row
+from tests.cli.programs import roost
 from tests.messages import Messages
 from tests.operations.packages import package
 from tests.package.dlnest.original import original
@@ -140,6 +143,26 @@ def test_a_package_that_every_reader_takes(tmp_path: Path, messages: Messages) -
     with pytest.raises(Refused) as caught:
         require_runner(found)
     messages.check(caught.value)
+
+
+def test_beside_runs_of_roost_it_shows_only_what_it_recorded(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.csv").write_text(f"step,loss,model\n1,2,net-{name}\n")
+        only(tmp_path / f"{name}.csv")
+    root = tmp_path / "imported"
+    own = package(root, "own", checkpoints=False)
+    rows = {row.name: row for row in list_packages(root)}
+    assert (rows["a"].system, rows["a"].started, rows["a"].seconds) == ("csv", None, None)
+    assert rows["own"].system is None and rows["own"].seconds is not None
+    assert list(list_runs([root]).columns) == ["model"]
+    compared = compare([own.path, root / "a", root / "b"])
+    assert [(one.name, one.absent) for one in compared.settings] == [("model", [0])]
+    assert compared.num_equal_settings == 0 and compared.code.unknown == [1, 2]
+    text = roost("compare", own.path, root / "a").stdout
+    assert "(not set)" in text and text.count("(not set)") == 1 and "code\n" not in text
+    assert "output:" not in roost("show", root / "a").stdout
+    package(root, "other", checkpoints=False, values={**own.args, "max_epochs": 4})
+    assert set(list_runs([root]).columns) == {"model", "max_epochs"}
 
 
 def test_a_second_import_is_noticed_and_a_run_that_has_grown_is_another(tmp_path: Path) -> None:

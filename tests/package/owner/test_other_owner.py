@@ -85,7 +85,7 @@ def test_a_silent_session_is_looked_at_twice(tmp_path: Path, monkeypatch: pytest
     with pytest.raises(Refused):
         looks.seconds_until_gone(again)
     takeover.require_no_owner(tmp_path)  # now without a sign
-    line = takeover.take_over(tmp_path, steal=False)
+    line = takeover.take_over(tmp_path, steal=False, token="cd")
     assert line is not None and "no sign of life for 3m" in line
     assert find_other(tmp_path) is None
 
@@ -97,8 +97,8 @@ def test_a_living_session_is_taken_over_on_request_only(
     other_machine.write(tmp_path)
     session_record(tmp_path, 1, state="running")
     with pytest.raises(Refused):
-        takeover.take_over(tmp_path, steal=False)
-    line = takeover.take_over(tmp_path, steal=True)
+        takeover.take_over(tmp_path, steal=False, token="cd")
+    line = takeover.take_over(tmp_path, steal=True, token="cd")
     assert line is not None and "did not confirm" in line
     owner = owner_file.read(owner_file.path_of(tmp_path))
     assert owner is not None and (owner.host, owner.session) == (os.uname().nodename, 2)

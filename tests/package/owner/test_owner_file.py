@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -88,17 +90,87 @@ def test_on_a_full_disk_the_time_of_the_file_is_renewed(package: Path) -> None:
     assert path.stat().st_mtime > before + 50
 
 
-def test_of_two_machines_that_begin_at_the_same_moment_one_is_refused(package: Path) -> None:
+CLAIMS = """
+import os, sys
+from pathlib import Path
+from roost.base.errors import Refused
+from roost.package.owner import other_owner, owner_file, takeover
+find_other = other_owner.find_other
+
+def found_at_the_same_moment(package):
+    found = find_other(package)
+    print("ready", flush=True)
+    sys.stdin.readline()
+    return found
+
+other_owner.find_other = found_at_the_same_moment
+os.uname = lambda: os.uname_result(("Linux", sys.argv[1], "", "", ""))
+takeover.STOP_SECONDS = 0.0
+for package in map(Path, sys.argv[2:]):
+    try:
+        print("won", takeover.take_over(package, steal=True, token=sys.argv[1]) is not None, flush=True)
+    except Refused as error:
+        print("refused", error, flush=True)
+"""
+
+
+def test_of_machines_that_steal_at_the_same_moment_one_wins(tmp_path: Path) -> None:
+    packages = [tmp_path / f"{number}" for number in range(20)]
+    for package in packages:
+        other_machine.write(package)
+    machines = {
+        host: subprocess.Popen(
+            [sys.executable, "-c", CLAIMS, host, *map(str, packages)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for host in ("b", "c", "d")
+    }
+    for package in packages:
+        for one in machines.values():
+            assert one.stdout is not None and one.stdout.readline() == "ready\n"
+        for one in machines.values():
+            assert one.stdin is not None
+            one.stdin.write("\n")
+            one.stdin.flush()
+        said = {host: one.stdout.readline() for host, one in machines.items() if one.stdout is not None}
+        found = owner_file.read(owner_file.path_of(package))
+        assert found is not None and said.pop(found.host) == "won True\n"
+        assert all(f"host {found.host} (user" in line for line in said.values()), said
+        assert [path.name for path in (package / "sessions").iterdir()] == ["owner.json"]
+    for one in machines.values():
+        one.communicate(timeout=30)
+        assert one.returncode == 0
+
+
+def test_a_claim_that_was_cut_delays_the_next_one(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(owner_file, "_CLAIM_SECONDS", 0.1)
+    mark = package / "sessions" / "owner.json.claim"
+    mark.touch()
+    owner_file.claim(package, session=1, token="own")
+    assert owner_file.read(owner_file.path_of(package)) is not None and not mark.exists()
+
+
+def test_of_two_machines_that_begin_at_the_same_moment_one_is_refused(
+    package: Path, messages: Messages
+) -> None:
     def claim_first(operation: str, _: str) -> None:
         if operation == "rename":  # the other one has found no file either, and writes its own just now
             durable.fault = None
-            owner_file.claim(package, session=1, token="first")
+            other_machine.write(package, session=1, token="first")
 
     durable.fault = claim_first
-    with pytest.raises(Refused):
+    with pytest.raises(Refused) as refused:
         owner_file.claim(package, session=1, token="second")
+    messages.check(refused.value)
     found = owner_file.read(owner_file.path_of(package))
     assert found is not None and found.token == "first"
+    owner_file.claim(package, session=2, token="second")  # a later session: that one has ended
+    other_machine.write(package, session=2, token="third", idle=other_machine.LONG_AGO)
+    owner_file.claim(package, session=2, token="fourth")  # it was killed before its session began
+    other_machine.write(package, session=2, token="fifth")
+    owner_file.claim(package, session=2, token="sixth", known="fifth")
     assert [path.name for path in (package / "sessions").iterdir()] == ["owner.json"]
 
 

@@ -212,7 +212,7 @@ class _View:
         most = self._cell_width(max(len(one.name) for one in compared.settings))
         rows = []
         for one in compared.settings:
-            cells = ["(not set)" if at in one.absent else _shorten(_format_value(value), most)
+            cells = [self._not_set(at) if at in one.absent else _shorten(_format_value(value), most)
                      for at, value in enumerate(one.values)]  # fmt: skip
             # Where all have set it in the same place, that explains no difference.
             places = [
@@ -221,6 +221,10 @@ class _View:
             rows.append([one.name, *cells, *(places or [""] * self._count)])
         return Section("settings", header=["SETTING", *self._names, *origins], rows=self._cells(rows),
                         dropped=[origins])  # fmt: skip
+
+    def _not_set(self, at: int) -> str:
+        """Returns the cell of a run without a setting: of an imported one it is not known."""
+        return "(not set)" if self._compared.runs[at].summary.system is None else ""
 
     def _metrics(self) -> Section:
         compared = self._compared

@@ -15,7 +15,7 @@ from roost.operations.comparing.curve_comparison import compare_curves
 from roost.operations.comparing.environment_comparison import compare_environments
 from roost.operations.comparing.metric_comparison import MetricTable
 from roost.operations.comparing.run_relation import find_parent, relate
-from roost.operations.comparing.setting_comparison import compare_settings
+from roost.operations.comparing.setting_comparison import compare_settings, num_equal
 
 
 def compare(
@@ -51,12 +51,11 @@ def compare(
         table.add(position, run)
     table.require_names()
     settings, code = compare_settings(contents), compare_code(contents, diff=diff)
-    names = {name for run in contents for name in run.flat_settings}
     return PackageComparison(
         runs=[run.describe() for run in contents],
         relation=relate(contents, settings, code.is_same),
         settings=compare_settings(contents, is_all=True) if is_all else settings,
-        num_equal_settings=len(names - {one.name for one in settings}),
+        num_equal_settings=num_equal(contents, {one.name for one in settings}),
         step=table.step,
         metrics=table.comparisons(),
         num_metrics_left_out=table.num_left_out,

@@ -104,7 +104,8 @@ def read_run(path: Path) -> RunContent:
         found.settings = _read(found, "settings", lambda: _settings(package))
         found.inexact = _read(found, "inexact reasons", lambda: inexact_reasons(package, sessions)) or []
     found.data_order = package_schema.printable(records.data_order(folder / "records"))
-    found.code = _read(found, "code", lambda: _code(package))
+    if found.kind is not PackageKind.IMPORT:  # it has no code
+        found.code = _read(found, "code", lambda: _code(package))
     found.environment = _read(
         found, "environment", lambda: environment_comparison.describe_environment(folder, request)
     )

@@ -12,6 +12,7 @@ from roost.operations.comparing.comparison import CommonParent, ForkRelation, Ru
 from roost.operations.comparing.setting_comparison import differs_in_effect, is_seed
 from roost.operations.reading import package_schema
 from roost.package import lineage
+from roost.package.kinds import PackageKind
 from roost.package.lineage import ForkParent
 
 _MAX_PAIRS = 64
@@ -30,7 +31,7 @@ def relate(
     """
     sweeps = {one.summary.sweep for one in runs}
     (sweep,) = sweeps if len(sweeps) == 1 else (None,)
-    is_known = all(one.settings is not None for one in runs)
+    is_known = all(one.settings is not None and one.kind is not PackageKind.IMPORT for one in runs)
     changes = [one for one in differences if differs_in_effect(one)]
     return RunRelation(
         sweep=sweep,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from roost.config.values import nested_values
 from roost.config.values.nested_values import ABSENT
 from roost.operations.comparing.compared_run import RunContent
 from roost.operations.comparing.comparison import SettingDifference
+from roost.package.kinds import PackageKind
 from roost.package.resume import resume_gate
 
 _MAX_ORIGINS = 8
@@ -18,7 +19,8 @@ _ABOUT_THE_RUN = ("description", "save_root", "roost.description", "roost.save_r
 
 def compare_settings(runs: Sequence[RunContent], *, is_all: bool = False) -> list[SettingDifference]:
     """Returns the settings that differ between the runs whose settings are known: those first that may change
-    the weights, that most runs have, and that are at the top of the config.
+    the weights, that most runs have, and that are at the top of the config. What no imported run has recorded
+    is compared between the others only.
 
     Args:
         runs: The runs.
@@ -27,14 +29,34 @@ def compare_settings(runs: Sequence[RunContent], *, is_all: bool = False) -> lis
     known = [one for one in runs if one.settings is not None]
     if not known:
         return []
-    first = known[0].settings or {}
-    names = {one.key for run in known[1:] for one in nested_values.differences(first, run.settings or {})}
+    names = _differing(known)
+    if any(one.kind is PackageKind.IMPORT for one in known):
+        names = {name for name in names if _is_imported(name, known)}
+        names |= _differing([one for one in known if one.kind is not PackageKind.IMPORT])
     if is_all:
         names.update(name for run in known for name in run.flat_settings)
     found = [_difference(name, runs) for name in names]
     return sorted(
         found, key=lambda one: (not one.changes_weights, len(one.absent), one.name.count("."), one.name)
     )
+
+
+def _differing(runs: Sequence[RunContent]) -> set[str]:
+    first = (runs[0].settings or {}) if runs else {}
+    return {one.key for run in runs[1:] for one in nested_values.differences(first, run.settings or {})}
+
+
+def _is_imported(name: str, runs: Sequence[RunContent]) -> bool:
+    return any(name in run.flat_settings for run in runs if run.kind is PackageKind.IMPORT)
+
+
+def num_equal(runs: Sequence[RunContent], differing: Collection[str]) -> int:
+    """Returns how many settings all runs have, and in which they do not differ."""
+    has = [set(run.flat_settings) for run in runs if run.settings is not None]
+    names = set[str]().union(*has)
+    if any(run.kind is PackageKind.IMPORT for run in runs):
+        names.intersection_update(*has)
+    return len(names - set(differing))
 
 
 def _difference(name: str, runs: Sequence[RunContent]) -> SettingDifference:

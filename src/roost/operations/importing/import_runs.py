@@ -131,7 +131,6 @@ def _folder_name(run: ImportedRun, given: str | None) -> str:
 
 def _fill(path: Path, run: ImportedRun, tags: list[str]) -> None:
     """Writes the one session of the run, its rows and its labels."""
-    started = run.started if run.started is not None else run.ended
     request = SessionRequest(kind="import", session=1, host=_NO_HOST, boot_id="", pid=1)
     record = SessionRecord(
         format=1,
@@ -140,9 +139,9 @@ def _fill(path: Path, run: ImportedRun, tags: list[str]) -> None:
         host=_NO_HOST,
         boot_id="",
         pid=1,
-        started=started,
+        started=run.started,
         ended=run.ended,
-        seconds=max(0.0, (run.ended or 0.0) - (started or 0.0)) if run.ended is not None else None,
+        seconds=None if run.started is None or run.ended is None else max(0.0, run.ended - run.started),
         reason=f"imported from {run.system}",
     )
     rows = [stored_row(row) for row in run.rows]

@@ -27,7 +27,7 @@ from roost.operations.listing.search import search
 from roost.operations.listing.search_columns import SearchColumns
 from roost.package.dlnest import original_folder
 
-_FORMAT = 10
+_FORMAT = 11
 _SETTLED_SECONDS = 2.0
 """A folder that was changed later than that may change again within the same tick of its clock."""
 _USUAL_FOLDERS = ("runs", "Saves")

@@ -65,6 +65,8 @@ class PackageSummary(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The same for people: ``durable up to step 400, 12 MB to go``, ``NOT durable since step 400: …``."""
     remote_error: str | None = None
     """Why the remote copy does not get further."""
+    system: str | None = None
+    """The other system from which it was imported: it has only the settings that were recorded there."""
 
 
 FOREIGN = "foreign"

@@ -66,6 +66,8 @@ def _summarize_checked(path: Path) -> PackageSummary:
     parent = next(iter(lineage.ancestry_of_request(request)), None)
     given = labels.read(path)
     sweep = _newest_of_sweep(stored_tasks)
+    system = _system(request)
+    has_times = bool(found) and (system is None or found[0].recorded.seconds is not None)
     return PackageSummary(
         name=package_schema.printable(path.name),
         state=latest.state_shown if latest else _state_before_sessions(stored_tasks),
@@ -76,7 +78,7 @@ def _summarize_checked(path: Path) -> PackageSummary:
         last=last,
         best=_best_value(path, rule) if metric == rule.get("monitor") else None,
         started=found[0].recorded.started if found else None,
-        seconds=sum(_seconds(session, progress) for session in found) if found else None,
+        seconds=sum(_seconds(session, progress) for session in found) if has_times else None,
         sessions=len(found),
         error=(latest.error if latest and latest.state in ("failed", "crashed") else None)
         or (package_schema.records_damage(PackageFolder(path)) if found else None),
@@ -92,7 +94,14 @@ def _summarize_checked(path: Path) -> PackageSummary:
         note=given.note,
         starred=given.starred,
         **_durability(path),
+        system=system,
     )
+
+
+def _system(request: dict[str, Any]) -> str | None:
+    imported = request.get("imported")
+    system = imported.get("system") if isinstance(imported, dict) else None
+    return package_schema.printable(system) if isinstance(system, str) else None
 
 
 def _durability(path: Path) -> dict[str, Any]:

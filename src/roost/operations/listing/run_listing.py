@@ -6,7 +6,7 @@ and the keys of the query.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -113,7 +113,7 @@ def read_column(columns: SearchColumns, name: str, packages: Sequence[FoundPacka
 def varying_settings(columns: SearchColumns, packages: Sequence[FoundPackage]) -> dict[str, list[Any]]:
     """Returns the settings in which packages differ, by dotted name: those first that most of them have, and
     of these those at the top of the config. Packages without any setting, such as damaged ones, differ from
-    none."""
+    none; nor does an imported run by a setting that no imported one has recorded."""
     found = {}
     for name in columns.settings if packages else ():
         if columns.is_constant(name):
@@ -130,7 +130,16 @@ def varying_settings(columns: SearchColumns, packages: Sequence[FoundPackage]) -
             for name, values in found.items()
             if any(not is_same(values[first], values[at]) for at in with_settings)
         }
+    if imported := {at for at, one in enumerate(packages) if one.entry.summary.system is not None}:
+        found = {name: values for name, values in found.items() if _differs_beside(values, imported)}
     return dict(sorted(found.items(), key=lambda one: (one[1].count(None), one[0].count("."), one[0])))
+
+
+def _differs_beside(values: Sequence[Any], imported: Collection[int]) -> bool:
+    """Whether an imported run has a setting, or others differ in it."""
+    others = [value for at, value in enumerate(values) if at not in imported]
+    is_recorded = any(values[at] is not None for at in imported)
+    return is_recorded or any(not is_same(others[0], one) for one in others)
 
 
 def _without_settings(

@@ -154,13 +154,14 @@ def start_session(
     """
     deadline = deadline_of(settings.limits)
     deadline.notes.extend(session_cards.notes)
-    taken_over = takeover.take_over(package.path, steal=steal, report=work_progress.report)
+    token = secrets.token_hex(16)
+    taken_over = takeover.take_over(package.path, steal=steal, token=token, report=work_progress.report)
     if taken_over is not None:
         request.taken_over = taken_over
         deadline.notes.append(taken_over)
     cards = session_cards.ids if session_cards.hide_others else request.cards
     with closing(foreground_lease.take_leases(session_cards, package.path)) as leases:
-        return _start_with_leases(package, lock_fd, request, settings, deadline, leases, cards)
+        return _start_with_leases(package, lock_fd, request, settings, deadline, leases, cards, token)
 
 
 def _start_with_leases(
@@ -171,9 +172,9 @@ def _start_with_leases(
     deadline: SessionDeadline,
     leases: Leases,
     cards: Sequence[str] | None,
+    token: str,
 ) -> StartedSession:
     num_nodes = request.num_nodes
-    token = secrets.token_hex(16)
     plan = session_plan(request, settings)
     if num_nodes > 1:
         argv, added = multi_node.torchrun_launch(request, plan.ranks[0], token=token, is_host=True)

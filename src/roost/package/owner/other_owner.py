@@ -21,12 +21,9 @@ from roost.base.system import mounts, process_identity
 from roost.base.text.durations import format_duration
 from roost.base.text.timestamps import format_time
 from roost.package.owner import owner_file
-from roost.package.owner.owner_file import HEARTBEAT_SECONDS, PackageOwner
+from roost.package.owner.owner_file import HEARTBEAT_SECONDS, SILENT_SECONDS, PackageOwner
 from roost.package.session_schema import ENDED_STATES, SessionRecord
 
-SILENT_SECONDS = 180.0
-"""After so long without a heartbeat an owner counts as gone. Network disks show a change up to a minute
-late."""
 SECOND_LOOK_SECONDS = 1.5 * HEARTBEAT_SECONDS
 """The time between two looks at an owner that seems to be gone."""
 

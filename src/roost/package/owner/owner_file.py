@@ -19,6 +19,7 @@ import contextlib
 import json
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from roost.base import durable
@@ -26,10 +27,15 @@ from roost.base.errors import Refused
 from roost.package.session_schema import JsonFields, process_fields
 
 HEARTBEAT_SECONDS = 10.0
+SILENT_SECONDS = 180.0
+"""After so long without a heartbeat an owner counts as gone. Network disks show a change up to a minute
+late."""
 NAME = "sessions/owner.json"
 """The path in a package."""
 _FORMAT = 1
 _MAX_BYTES = 1 << 16
+_CLAIM_SECONDS, _CLAIM_TICK_SECONDS = 10.0, 0.05
+"""A claim takes milliseconds; after so long the process that made it was killed."""
 
 
 class PackageOwner(JsonFields):
@@ -76,33 +82,60 @@ def read(path: Path) -> PackageOwner | None:
 _KINDS: dict[str, type] = {"host": str, "boot_id": str, "session": int, "token": str}
 
 
-def claim(package: Path, *, session: int, token: str) -> None:
+def claim(package: Path, *, session: int, token: str, known: str | None = None) -> None:
     """Names the caller's session as the owner of a package. The caller has the package's lock, and has found
-    no owner on another machine, or takes the package over from it.
+    no owner on another machine, or takes the package over from it. Of several machines that do so at the same
+    moment the first one wins.
 
     Args:
         package: The package.
         session: The number of the session.
         token: The token of the session.
+        known: The token of the owner from which the package is taken over.
 
     Raises:
-        Refused: A session of another machine was begun at the same moment.
+        Refused: A session of another machine was begun, or has taken the package over, at the same moment.
         OSError: The file cannot be written.
     """
-    path, body = path_of(package), _encode(_new_owner(session, token))
-    if os.path.lexists(path):
-        durable.write_unsynced(path, body)
-        return
-    try:
-        durable.create_unsynced(path, body)
-    except FileExistsError:
+    path, owner = path_of(package), _new_owner(session, token)
+    with _claiming(path):
         found = read(path)
-        host = "another machine" if found is None else f"host {found.host}"
-        raise Refused(
-            f"{host} has begun a session of the package at the same moment",
-            where=package,
-            fix="type the command again when that session has ended",
-        ) from None
+        if found is not None and found.token not in (token, known) and _is_rival(found, owner, path):
+            raise Refused(
+                f"host {found.host} (user {found.user}) has begun a session of the package, or has taken it "
+                "over, at the same moment",
+                where=package,
+                fix="type the command again when that session has ended",
+            )
+        durable.write_unsynced(path, _encode(owner))
+
+
+@contextlib.contextmanager
+def _claiming(path: Path) -> Iterator[None]:
+    """Keeps other machines from a claim in the block, by a file that only one can create: a lock need not
+    reach them."""
+    mark = path.with_name(f"{path.name}.claim")
+    deadline = time.monotonic() + _CLAIM_SECONDS
+    while True:
+        try:
+            durable.create_unsynced(mark, b"")
+            break
+        except FileExistsError:
+            if time.monotonic() > deadline:  # its process was killed in the block
+                durable.discard(mark)
+            time.sleep(_CLAIM_TICK_SECONDS)
+    try:
+        yield
+    finally:
+        durable.discard(mark)
+
+
+def _is_rival(found: PackageOwner, owner: PackageOwner, path: Path) -> bool:
+    """Whether the owner in the file is another machine that claims the session of ``owner``, and not one that
+    was killed before its session began. On this machine the lock decides."""
+    if found.session < owner.session or (found.host, found.boot_id) == (owner.host, owner.boot_id):
+        return False
+    return durable.file_system_time(path.parent) - path.stat().st_mtime < SILENT_SECONDS
 
 
 def _new_owner(session: int, token: str) -> PackageOwner:

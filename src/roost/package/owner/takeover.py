@@ -4,7 +4,6 @@ stop."""
 from __future__ import annotations
 
 import os
-import secrets
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -45,16 +44,23 @@ def require_no_owner(package: Path, *, report: Report = _ignore) -> None:
         time.sleep(min(left, _TICK_SECONDS))
 
 
-def take_over(package: Path, *, steal: bool, report: Report = _ignore) -> str | None:
+def take_over(package: Path, *, steal: bool, token: str, report: Report = _ignore) -> str | None:
     """Takes a package over from the session of another machine that owns it, if there is one: one that is
     gone, or with ``steal`` a living one. Waits until that one has ended; if it cannot answer, the package is
     taken over without an answer.
+
+    Args:
+        package: The package.
+        steal: Whether to take it from a living session.
+        token: The token of the session that is about to begin.
+        report: Receives what is waited for.
 
     Returns:
         A line for the user; None if there was no other owner.
 
     Raises:
-        Refused: A living session owns the package, and ``steal`` is not given.
+        Refused: A living session owns the package, and ``steal`` is not given; or another machine takes it
+            over at the same moment.
         OSError: The package cannot be written.
     """
     other = other_owner.find_other(package)
@@ -63,7 +69,8 @@ def take_over(package: Path, *, steal: bool, report: Report = _ignore) -> str | 
     if not (steal or other.is_silent):
         raise other.refusal()
     folder = package / "sessions"
-    owner_file.claim(package, session=sessions.next_number(folder), token=secrets.token_hex(16))
+    session = sessions.next_number(folder)
+    owner_file.claim(package, session=session, token=token, known=other.owner.token)
     if other.is_silent:
         return gone_line(other)
     deadline = time.monotonic() + STOP_SECONDS
