@@ -89,7 +89,7 @@ class UploadResult:
 
 @dataclass(frozen=True)
 class CopyCheck:
-    """What reading all objects of a copy has found."""
+    """The result of reading all objects of a copy again."""
 
     num_bytes: int
     seconds: float
