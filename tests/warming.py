@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -45,6 +46,18 @@ def templates(folder: Path, *, waits: bool = True) -> Iterator[TemplatePool]:
         if waits:
             wait_until_ready(folder)
         yield kept
+
+
+@contextlib.contextmanager
+def temporary_folder(folder: Path) -> Iterator[Path]:
+    """A new folder for temporary files, as TMPDIR; runs start warm with it."""
+    made = folder / "tmp"
+    made.mkdir()
+    own = {"TMPDIR": str(made), "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor")}
+    with mock.patch.dict(os.environ, own), templates(folder / "warm"):
+        for left in made.iterdir():  # by the template: torch makes it when it imports its compiler
+            shutil.rmtree(left)
+        yield made
 
 
 def wait_until_ready(folder: Path) -> None:

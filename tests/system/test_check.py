@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from roost.operations.lifecycle.new_project import new_project
 from tests.cli.programs import ROOST, roost
 from tests.operations.packages import project
 from tests.waiting import wait_for
+from tests.warming import temporary_folder
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs a child subreaper")
 
@@ -32,14 +34,11 @@ class Rules(roost.Hook):
 """
 
 
-@pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Where folders for a while go; empty when a check has ended."""
-    made = tmp_path / "tmp"
-    made.mkdir()
-    monkeypatch.setenv("TMPDIR", str(made))
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
-    return made
+    with temporary_folder(tmp_path_factory.mktemp("place")) as made:
+        yield made
 
 
 def contents(folder: Path) -> list[str]:

@@ -16,9 +16,9 @@ from tests.cli.programs import roost
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """The template of that trainer's users, its config as JSON in a folder of its own."""
+    """A template with its config as JSON in a folder of its own."""
     folder = tmp_path / "detector"
-    new_project(folder, template="iterations")
+    new_project(folder, template="clean")
     values = read_config_file(folder / "config.yaml").values
     values |= {"max_steps": 40, "checkpoint": {"every": 20, "fast": 2}, "num_words": "${project}"}
     (folder / "configs").mkdir()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import roost as roost_package
 from roost.package.results.evaluations.evaluation_folder import EvaluationFolder
 from tests.cli.programs import roost
 from tests.operations.converting.configs import CORNERNET, RECIPE, SPEECHAIN, SQUARES, json_config, recipe
+from tests.warming import templates
 
 TWO_OPTIMIZERS = RECIPE.replace(
     """  optim_sches:
@@ -32,18 +34,28 @@ TWO_OPTIMIZERS = RECIPE.replace(
 )
 
 
+@pytest.fixture(scope="module")
+def speechain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """SpeeChain can be imported; runs start warm with it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(SPEECHAIN))
+        with templates(tmp_path_factory.mktemp("warm")):
+            yield
+
+
+@pytest.mark.usefixtures("speechain")
 @pytest.mark.parametrize("text", [RECIPE, TWO_OPTIMIZERS], ids=["one", "two"])
 def test_a_recipe_of_speechain_trains(tmp_path: Path, text: str) -> None:
     recipe(tmp_path, text.replace("[[wer, max, 30]]", "[[score, max, 30]]"))
     said = roost("convert", "speechain", "recipes/asr/exp_cfg/100-bpe_tiny.yaml", "-o", "asr", cwd=tmp_path)
     assert said.returncode == 0, said.stderr
     assert "no counterpart: num_workers: " in said.stderr and "  roost check config.yaml\n" in said.stdout
-    project, env = tmp_path / "asr", {"PYTHONPATH": str(SPEECHAIN)}
+    project = tmp_path / "asr"
     shown = roost("run", "config.yaml", "--print-config", cwd=project)
     assert shown.returncode == 0 and "max_grad_norm: 3" in shown.stdout
-    checked = roost("check", "config.yaml", "-CPU", cwd=project, **env)
+    checked = roost("check", "config.yaml", "-CPU", cwd=project)
     assert checked.returncode == 0, checked.stderr
-    ended = roost("run", "config.yaml", "-CPU", "--name", "a", cwd=project, **env)
+    ended = roost("run", "config.yaml", "-CPU", "--name", "a", cwd=project)
     assert ended.returncode == 0, ended.stderr
     metrics = roost_package.Package(project / "exp" / "a").metrics()
     losses = ["loss"] if text == RECIPE else ["decoder_loss", "encoder_loss"]
@@ -51,7 +63,7 @@ def test_a_recipe_of_speechain_trains(tmp_path: Path, text: str) -> None:
     (typed,) = [line for line in said.stdout.splitlines() if "roost evaluate PACKAGE" in line]
     command = shlex.split(typed.replace("PACKAGE", "exp/a"))[1:]
     assert command[2:] == ["--checkpoints", "average(best:10)", "--variants", "variants.yaml"]
-    ended = roost(*command, "-CPU", cwd=project, **env)
+    ended = roost(*command, "-CPU", cwd=project)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     cells = EvaluationFolder(project / "exp" / "a" / "evaluations" / "1").cells()
     assert [(one.variant, one.dataset, one.state) for one in cells] == [

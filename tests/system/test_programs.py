@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -310,13 +309,13 @@ def test_a_program_that_is_asked_to_stop(code: Path) -> None:
     (code / "main.py").write_text(text)
     process = start(code, "run", "--name", "it", "--", "python", "main.py")
     package = code / "runs" / "it"
-    output: Any = package / "_output.txt"
-    while not (output.exists() and "ready" in output.read_text()):
-        assert process.poll() is None
-        time.sleep(0.01)
+    assert process.stdout is not None
+    # Before this line Ctrl-C is not yet an answer to the run.
+    assert any("Ctrl-C asks the program to end" in line for line in process.stdout)
+    assert "ready\n" in process.stdout
     process.send_signal(signal.SIGINT)
     said, _ = process.communicate(timeout=60)
-    assert process.returncode == 75, said
+    assert process.returncode == 75 and "by SIGTERM; Ctrl-C again" in said, said
     assert PackageFolder.open(package).state == "stopped" and series(PackageFolder.open(package), "loss")[
         1
     ] == [0.125]

@@ -24,6 +24,7 @@ from roost.operations.remote_copies.push import push
 from roost.package import live_progress
 from roost.package.package import PackageFolder
 from roost.package.remote import fsspec_store, remote_status
+from roost.package.remote.local_files import PIECE_BYTES
 from roost.package.remote.remote_copy import RemoteCopy, open_store
 from roost.package.remote.remote_status import RemoteStatus
 from roost.package.remote.store import StoreError
@@ -143,10 +144,9 @@ def test_an_sshd_that_is_killed_in_the_middle_of_an_upload_delays_nothing(
         started = exact.start(tmp_path / "runs", ["net=mlp", "pause=0.1", remote])
         package, name = started.package, started.package.name
         wait_for(lambda: status(package).step is not None, 100)
-        (package / "big.bin").write_bytes(os.urandom(60_000_000))  # one object
-        part = wait_for(lambda: next(large_objects(store, name), None), 100)
+        (package / "big.bin").write_bytes(os.urandom(4 * PIECE_BYTES))
+        wait_for(lambda: has_part(store, name), 100)
         server.kill()
-        assert part.stat().st_size < 60_000_000
         failing = wait_for(lambda: (now := status(package)).state == "failing" and now, 100)
         assert failing.error is not None
         assert failing.step == verified_step(store, name)
@@ -221,9 +221,10 @@ def test_an_sftp_server_that_stops_in_the_middle_is_given_up(
         wait_for(lambda: len(server.pids()) <= 3, 30)  # of all connections one is left
 
 
-def large_objects(store: str, name: str) -> Iterator[Path]:
-    """The objects of a copy that have more than a megabyte already."""
-    return (path for path in Path(store, name, "objects").iterdir() if path.stat().st_size > 1e6)
+def has_part(store: str, name: str) -> bool:
+    """Whether a piece of a large file is being written."""
+    sizes = (path.stat().st_size for path in Path(store, name, "objects").iterdir())
+    return any(2**20 < size < PIECE_BYTES for size in sizes)
 
 
 def test_a_drive_that_fails_in_every_way_delays_nothing(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from roost.package.checkpoints import checkpoint
 from tests.cli.programs import roost
+from tests.warming import temporary_folder
 from tests.worker.tuning.toys import DATASET, RUNNER
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs a child subreaper")
@@ -26,12 +28,15 @@ checkpoint: {every: "5"}
 """
 
 
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Where folders for a while go."""
+    with temporary_folder(tmp_path_factory.mktemp("place")) as made:
+        yield made
+
+
 @pytest.fixture
-def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    place = tmp_path / "tmp"
-    place.mkdir()
-    monkeypatch.setenv("TMPDIR", str(place))
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
+def config(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "project"
     folder.mkdir()
     (folder / "Runner.py").write_text(RUNNER)
@@ -41,14 +46,14 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder / "config.yaml"
 
 
-def test_a_tuned_run_has_the_same_bits(config: Path, tmp_path: Path) -> None:
+def test_a_tuned_run_has_the_same_bits(config: Path, place: Path) -> None:
     said = roost("tune", "config.yaml", "--what", "workers", "--seconds", "10", "-CPU")
     assert said.returncode == 0, said.stdout + said.stderr
     assert "data.num_workers: " in said.stdout and "tuning file: tuned.yaml" in said.stdout
     assert "workers 1: " in said.stderr
     made = {path.name for path in config.parent.iterdir()}
     assert made == {"Dataset.py", "Runner.py", "config.yaml", "tuned.yaml"}
-    assert list((tmp_path / "tmp").iterdir()) == []
+    assert list(place.iterdir()) == []
     fast = ["sample_seconds=0"]  # whatever the workers, the batches are the same
     digests = []
     for name, tuning in (("plain", []), ("tuned", ["-f", "tuned.yaml"])):
@@ -64,14 +69,14 @@ def test_a_tuned_run_has_the_same_bits(config: Path, tmp_path: Path) -> None:
     assert (config.parent / "tuned.lr.png").read_bytes()[1:4] == b"PNG"
 
 
-def test_a_failure_of_the_project_is_its_own(config: Path, tmp_path: Path) -> None:
+def test_a_failure_of_the_project_is_its_own(config: Path, place: Path) -> None:
     runner = config.parent / "Runner.py"
     runner.write_text(runner.read_text().replace("x, y = batch", "x, y, z = batch"))
     said = roost("tune", "config.yaml", "-CPU", "--what", "workers")
     assert said.returncode == 1 and said.stdout == ""
     assert "not enough values to unpack" in said.stderr and "Runner.py:" in said.stderr
     assert said.stderr.splitlines()[-1].startswith("failed at first step")
-    assert not (config.parent / "tuned.yaml").exists() and list((tmp_path / "tmp").iterdir()) == []
+    assert not (config.parent / "tuned.yaml").exists() and list(place.iterdir()) == []
 
 
 def test_a_misspelt_name(config: Path) -> None:

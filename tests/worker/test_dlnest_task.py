@@ -52,7 +52,10 @@ def test_stops_and_goes_on_exactly(tmp_path: Path) -> None:
 def test_stops_before_its_time_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made = package(tmp_path, epochs=10**6, patience=10**6)
+    source = (PROJECT / "Model" / "Runner.py").read_text()
+    paced = source.replace("self.seen = log\n", "self.seen = log\n        time.sleep(0.01)\n", 1)
+    files = {"Model/Runner.py": f"import time\n{paced}"}  # leaves the processor to other tests
+    made = package(tmp_path, files, epochs=10**6, patience=10**6)
     monkeypatch.setenv(DEADLINE_VARIABLE, str(time.time() + 4))
     assert train(made) == TIME_LIMIT
     assert "time limit: ended" in capsys.readouterr().out

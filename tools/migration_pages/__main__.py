@@ -14,7 +14,12 @@ PAGES = {
 }
 """The file in docs and the page, by the name of the other trainer."""
 
-if __name__ == "__main__":
-    if len(sys.argv) != 2 or sys.argv[1] not in PAGES:
+
+def main(arguments: list[str]) -> None:
+    if len(arguments) != 1 or arguments[0] not in PAGES:
         sys.exit(f"usage: python -m tools.migration_pages {'|'.join(PAGES)}")
-    print(markdown(PAGES[sys.argv[1]][1]), end="")
+    print(markdown(PAGES[arguments[0]][1]), end="")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -29,6 +29,7 @@ from roost.package.sessions import INITIALIZED, Session
 from roost.supervisor.guard_start import GuardProcess
 
 _STARTED_LINE = "session {}: {interrupt} saves and stops it; it runs on if {closing}"
+_PROGRAM_LINE = "session {}: {interrupt} asks the program to end; it runs on if {closing}"
 _PDB_LINE = "session {} uses this terminal, for pdb; Ctrl-C saves and stops it"
 _ATTACHED_LINE = "session {}, attached; {attached}"
 _QUESTION = "d or Ctrl-C: detach, the run continues   s: save and stop the run   any other key: keep watching"
@@ -114,14 +115,16 @@ def show_started(started: StartedSession) -> int:
     if started.running is None:
         terminal.print_status("\n".join([*started.notes, shown]))
         return 0
-    has_terminal = bool(started.running.session().request.terminal)
-    if has_terminal:
+    request = started.running.session().request
+    first_line = _PROGRAM_LINE if TaskKind.of(request) is TaskKind.COMMAND else _STARTED_LINE
+    if request.terminal:
+        first_line = _PDB_LINE
         # The run reads from this terminal, but is no job of its shell: if Ctrl-Z paused this program, run and
         # shell would both read the input.
         signal.signal(signal.SIGTSTP, signal.SIG_IGN)
-    code = watch(started.running, stop_or_end, _PDB_LINE if has_terminal else _STARTED_LINE, started.notes)
+    code = watch(started.running, stop_or_end, first_line, started.notes)
     if started.process is not None:
-        if started.running.session().request.remote is not None:
+        if request.remote is not None:
             from roost.cli.upload_wait import show_last_upload
 
             show_last_upload(started.package, started.process)
@@ -237,13 +240,19 @@ def stop_or_end(running: RunningSession, screen: Screen, number: int) -> bool:
     """The answer of the program that started the run: the first signal saves and stops, the second ends it at
     once."""
     if number <= 2:
-        request_stop(running.session(), now=number == 2)
+        session = running.session()
+        request_stop(session, now=number == 2)
         screen.print_status(
-            f"saving at the end of the step; {surfaces.current().interrupt} again ends the run at once"
+            f"{_begun_stop(session)}; {surfaces.current().interrupt} again ends the run at once"
             if number == 1
             else "ending at once"
         )
     return True
+
+
+def _begun_stop(session: Session) -> str:
+    is_program = TaskKind.of(session.request) is TaskKind.COMMAND
+    return "the program was asked to end, by SIGTERM" if is_program else "saving at the end of the step"
 
 
 def end_at_once(running: RunningSession, screen: Screen, number: int) -> bool:
@@ -271,8 +280,9 @@ def detach_or_stop(running: RunningSession, screen: Screen, number: int) -> bool
     key = terminal.read_key(_QUESTION)
     screen.resume()
     if key == "s":
-        request_stop(running.session())
-        screen.print_status("saving at the end of the step")
+        session = running.session()
+        request_stop(session)
+        screen.print_status(_begun_stop(session))
     return key not in ("d", "\x03", "\x04", "")  # Ctrl-C again, Ctrl-D, a closed stdin
 
 

@@ -27,6 +27,7 @@ def test_what_a_terminal_or_a_run_sets_is_not_read_at_the_start() -> None:
         "ROOST_TOKEN": "x",
         "RANK": "3",
         "CUDA_VISIBLE_DEVICES": "1",
+        "XDG_CACHE_HOME": "/x",
     }
     assert environment_key.startup_variables(ENV | more) == ENV
     found = environment_key.environment_key(COMMAND, ENV)

@@ -31,7 +31,11 @@ LOADS = {
     "loads": [{"card": "SIM-0", "utilization": 90, "power": 360.0, "temperature": 61}],
     "processes": [{"card": "SIM-0", "pid": 1, "memory": "10GB"}],
 }
-BUSY = "data = b'x' * (50 << 20)\nwhile not os.path.exists('go'): sum(range(1000))\nend('succeeded', 0)"
+BUSY = (
+    "data = b'x' * (50 << 20)\n"
+    "while not os.path.exists('go'): sum(range(10**5)), time.sleep(0.004)\n"
+    "end('succeeded', 0)"
+)
 IDLE = "here('ready')\nwhile not os.path.exists('go'): time.sleep(0.01)\nend('succeeded', 0)"
 LONG = 40.0
 

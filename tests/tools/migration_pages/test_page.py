@@ -15,7 +15,7 @@ from roost.cli.__main__ import COMMANDS, roost
 from roost.config import settings
 from roost.config.other_tools.option_tables.option_table import Group, Option
 from roost.operations.lifecycle.new_project import TEMPLATES
-from tools.migration_pages.__main__ import PAGES
+from tools.migration_pages.__main__ import PAGES, main
 from tools.migration_pages.page import Page, help_of, markdown
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -36,20 +36,25 @@ def typed() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_the_page_in_docs_is_what_the_program_prints(name: str) -> None:
-    command = [sys.executable, "-m", "tools.migration_pages", name]
-    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+def test_the_page_in_docs_is_what_the_program_prints(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    main([name])
     page = DOCS / PAGES[name][0]
-    assert page.read_text() == printed, f"python -m tools.migration_pages {name} > docs/{page.name}"
+    assert page.read_text() == capsys.readouterr().out, (
+        f"python -m tools.migration_pages {name} > docs/{page.name}"
+    )
+
+
+def test_the_program_as_it_is_typed() -> None:
+    command = [sys.executable, "-m", "tools.migration_pages", "cornernet"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert printed == (DOCS / "from-cornernet.md").read_text()
 
 
 @pytest.mark.parametrize("given", [[], ["libai"], ["cornernet", "speechain"]])
 def test_another_name_is_answered_with_those_that_are(given: list[str]) -> None:
-    said = subprocess.run(
-        [sys.executable, "-m", "tools.migration_pages", *given], capture_output=True, text=True
-    )
-    assert said.returncode == 1
-    assert said.stderr == "usage: python -m tools.migration_pages cornernet|dlnest|speechain\n"
+    with pytest.raises(SystemExit) as ended:
+        main(given)
+    assert ended.value.code == "usage: python -m tools.migration_pages cornernet|dlnest|speechain"
 
 
 def test_every_setting_that_is_named_exists() -> None:

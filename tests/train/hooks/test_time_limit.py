@@ -46,10 +46,19 @@ class Limit(TimeLimit):
         super().on_start(trainer)
 
 
+class Paced(Hook):
+    """Waits in each step: a run that trains for seconds leaves the processor to other tests."""
+
+    def before_step(self, trainer: Trainer) -> None:
+        time.sleep(0.002)
+
+
 def trainer_of(folder: Path, *hooks: Hook, until: int = ENDLESS, **options: Any) -> Trainer:
     runner = options.pop("runner", MLP)
     place = Checkpoints(folder, RetentionPolicy(fast=100))
-    return plain(built(runner), Still(), [Save(1000), *hooks], until=until, checkpoints=place, **options)
+    return plain(
+        built(runner), Still(), [Save(1000), Paced(), *hooks], until=until, checkpoints=place, **options
+    )
 
 
 def saves(folder: Path) -> list[tuple[int, str]]:
@@ -187,7 +196,7 @@ def test_of_several_ranks_the_first_asks_and_all_end_together(tmp_path: Path) ->
             runner,
             {"train": Loader(Still(), plan=ShardedPlan(BatchPlan(26, 4), ranks.rank, ranks.world_size))},
             Stepper(torch.optim.SGD(runner.parameters(), lr=0.1), ranks=ranks),
-            hooks=[Save(1000), Limit(ago=0, left=1)],
+            hooks=[Save(1000), Paced(), Limit(ago=0, left=1)],
             checkpoints=Checkpoints(tmp_path, ranks=ranks),
             until=ENDLESS,
             ranks=ranks,

@@ -54,6 +54,16 @@ def parse(line: str, **expressions: str) -> LineValues:
             None,
             None,
         ),
+        (
+            "[epoch 3] train: loss=0.3 acc=0.9 | val: loss=0.4",
+            {"train/loss": 0.3, "train/acc": 0.9, "valid/loss": 0.4},
+            3,
+            None,
+            None,
+        ),
+        ("\tVal. Loss: 0.4 |  Val. PPL: 1,234.5", {"valid/loss": 0.4, "valid/ppl": 1234.5}, None, None, None),
+        ("Epochs: 3/10 loss 0.5", {"loss": 0.5}, 3, None, None),
+        ("steps 30 loss 0.5 (epochs 2)", {"loss": 0.5}, 2, 30, None),
         ("3/3 [====] - 3s - loss: 0.2 - val_loss: 0.1", {"loss": 0.2, "valid/loss": 0.1}, None, None, None),
     ],
 )
@@ -71,6 +81,32 @@ def test_usual_lines(
 )
 def test_other_numbers_are_no_metrics(line: str) -> None:
     assert parse(line).metrics == {}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Namespace(lr=0.1, epochs=10, batch_size=32, step=5)",
+        "{'lr': 0.1, 'epochs': 10, 'max_iter': 5000}",
+        "epochs: 10",
+        "batch: 32",
+        "Best epoch: 4",
+    ],
+)
+def test_settings_are_no_position(line: str) -> None:
+    found = parse(line)
+    assert (found.epoch, found.step, found.of) == (None, None, None)
+    assert found.metrics.keys() <= {"lr"}
+
+
+def test_the_change_of_a_metric_is_no_metric() -> None:
+    assert parse("Epoch 2: val_loss improved from 0.5 to 0.4, saving model").metrics == {}
+
+
+@pytest.mark.parametrize("label", ["Map", "Loading checkpoint shards", "Generating train split"])
+def test_a_bar_that_prepares_something_counts_no_steps(label: str) -> None:
+    found = parse(f"{label}: 100%|####| 25000/25000 [00:02<00:00, 12000.0 examples/s]")
+    assert found == LineValues({}, is_bar=True, is_redrawn=True)
 
 
 def test_values_that_are_not_finite() -> None:

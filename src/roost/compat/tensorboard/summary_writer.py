@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from roost.base.errors import ContractError
 from roost.compat.media_values import array_of, file_name, picture
-from roost.compat.unsupported import Unsupported
+from roost.compat.unsupported_calls import Unsupported
 from roost.operations.python_api import script_run
 from roost.operations.python_api.script_run import ScriptRun
 from roost.package.records import ROW_FIELDS

@@ -16,7 +16,7 @@ from typing import Any, Self
 from roost.base import durable
 from roost.base.errors import ConfigError, ContractError, NotFound, Refused, RoostError, UsageError
 from roost.compat.media_values import array_of, file_name
-from roost.compat.unsupported import Placeholder, Unsupported
+from roost.compat.unsupported_calls import Placeholder, Unsupported
 from roost.compat.wandb.wandb_config import WandbConfig
 from roost.compat.wandb.wandb_media import Histogram
 from roost.operations.python_api import package_api

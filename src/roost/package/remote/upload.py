@@ -89,7 +89,7 @@ class UploadResult:
 
 @dataclass(frozen=True)
 class CopyCheck:
-    """The result of reading all objects of a copy again."""
+    """The result of reading all objects of a copy."""
 
     num_bytes: int
     seconds: float

@@ -212,7 +212,7 @@ class LightningRunner(Runner):
             self._log_dict(
                 {f"{name}.{key}": one for key, one in value.items()}, on_step=on_step, on_epoch=on_epoch
             )
-        elif not module_contract.are_metrics([value]):
+        elif not module_contract.is_torchmetric(value):
             self.stage.values[short] = value
         elif self.stage.name != "train":
             self.stage.metrics[short] = value

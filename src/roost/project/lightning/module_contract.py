@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from torch import nn
@@ -102,8 +102,6 @@ def monitor_name(name: str) -> str:
     return f"valid/{name}"
 
 
-def are_metrics(values: Iterable[Any]) -> bool:
-    """Whether values are metrics of torchmetrics, or like them."""
-    return all(
-        callable(getattr(one, "compute", None)) and callable(getattr(one, "reset", None)) for one in values
-    )
+def is_torchmetric(value: Any) -> bool:
+    """Whether a value is a metric of torchmetrics, or like one."""
+    return callable(getattr(value, "compute", None)) and callable(getattr(value, "reset", None))

@@ -43,7 +43,7 @@ def load() -> Preload:
         _exit_unusable(f"an import has opened {sorted(opened)}")
     if _threads_after_a_fork() > 1:
         _exit_unusable("an import has started threads, of which a fork copies only one")
-    _collapse_pages()
+    collapse_pages()
     return Preload(warm, files.have_changed, _IDLE_SECONDS)
 
 
@@ -128,7 +128,7 @@ def _run_tiny_step() -> None:
     optimizer.zero_grad()
 
 
-def _collapse_pages() -> None:
+def collapse_pages() -> None:
     """Has the kernel gather this process's memory in pages of 2 MB, where it can (since Linux 6.1): a fork
     then copies a hundred entries of the page table instead of sixty thousand."""
     madvise = ctypes.CDLL(None).madvise

@@ -35,8 +35,24 @@ _SPLITS = {
     "validate": "valid", "dev": "valid", "eval": "valid", "evaluation": "valid", "test": "test",
     "testing": "test",
 }  # fmt: skip
+_UNSURE_POSITIONS = frozenset(["epochs", "steps", "iters", "iterations", "batch"])
+"""In a line without a result these are settings, such as ``epochs: 10``, unless a total follows: 3/10."""
+_OTHER_POSITIONS = frozenset(["max", "num", "n", "number", "warmup", "best"])
+"""Before a word of a position: ``max_iter``, "best epoch"."""
+_RATES = frozenset(["lr", "learning_rate"])
+_OTHER_BARS = frozenset([
+    "loading", "downloading", "fetching", "map", "filter", "generating", "tokenizing", "preprocessing",
+    "preparing", "processing", "extracting", "saving", "resolving", "caching", "uploading", "flattening",
+    "casting",
+])  # fmt: skip
+"""Bars with such a word prepare something: they count no steps."""
 _FILLERS = frozenset(["is", "was", "of", "the", "at"])
-_NUMBER = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan\b|inf\b)"
+_NO_VALUES = frozenset(["from", "to", "than", "by"])
+"""After these a number is no value: "val_loss improved from 0.5"."""
+_SETTINGS = "Namespace("
+"""A line with the arguments of argparse has no results."""
+_THOUSANDS = r"[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?(?!,?\d)"
+_NUMBER = rf"[-+]?(?:{_THOUSANDS}|\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan\b|inf\b)"
 _HAS_NUMBER = re.compile(r"\d|nan|inf", re.IGNORECASE)
 """Most lines of a large output have none; without this look they would cost a hundred times as much."""
 _PAIR = re.compile(
@@ -155,6 +171,8 @@ def _parse(line: str) -> LineValues:
 
 
 def _parse_bar(bar: re.Match[str]) -> LineValues:
+    if _OTHER_BARS.intersection(word.lower() for word in _WORD.findall(bar["label"])):
+        return LineValues({}, is_bar=True, is_redrawn=True)
     label = _parse_line(bar["label"] + " ")
     # Hugging Face's Trainer prints what it logs after the bar, in the same line.
     after = _parse_line(bar["after"])
@@ -171,20 +189,28 @@ def _parse_line(line: str) -> LineValues:
     metrics: dict[str, float] = {}
     epoch = epochs = step = of = None
     taken: set[int] = set()
-    for match in _PAIR.finditer(line):
-        words = [word.lower() for word in _WORD.findall(match["name"])]
-        total = match["of"]
-        if words and words[-1] in _EPOCH_WORDS:
+    unsure = list[str]()
+    for match in _PAIR.finditer(line) if _SETTINGS not in line else ():
+        words = [word.lower() for word in _WORD.findall(match["name"])] or [""]
+        total, is_other = match["of"], _OTHER_POSITIONS.intersection(words)
+        if words[-1] in _UNSURE_POSITIONS and total is None:
+            unsure.append(words[-1])
+        if words[-1] in _EPOCH_WORDS and not is_other:
             epoch, epochs = _count(match["value"]), epochs if total is None else _count(total)
             taken.add(match.start("value"))
-        elif words and words[-1] in _STEP_WORDS and match["value"].isdecimal():
+        elif words[-1] in _STEP_WORDS and match["value"].isdecimal() and not is_other:
             step, of = _count(match["value"]), None if total is None else _count(total)
             taken.add(match.start("value"))
-        elif _METRIC_WORDS.intersection(words) or words[-2:] == ["learning", "rate"]:
-            value = float(match["value"])
+        elif words[-1] not in _NO_VALUES and (
+            _METRIC_WORDS.intersection(words) or words[-2:] == ["learning", "rate"]
+        ):
+            value = _float(match["value"])
             if total is not None and float(total):  # 9826/10000
                 value /= float(total)
             metrics[_metric_name(match["name"], line[: match.start()])] = value
+    if unsure and _RATES.issuperset(metrics):
+        epoch = None if _EPOCH_WORDS.intersection(unsure) else epoch
+        step = None if _STEP_WORDS.intersection(unsure) else step
     if epoch is not None and step is None:
         within = next((one for one in _WITHIN.finditer(line) if one.start("value") not in taken), None)
         if within is not None:
@@ -201,13 +227,18 @@ def split_name(name: str) -> str:
 
 def _count(text: str) -> int | None:
     """Returns a position; of a fraction of an epoch, as Hugging Face prints it, the whole part."""
-    value = float(text)
+    value = _float(text)
     return int(value) if 0 <= value < _MAX_COUNT else None
 
 
+def _float(text: str) -> float:
+    return float(text.replace(",", ""))
+
+
 def _split_of(text: str) -> str | None:
-    words = (word.lower() for word in _WORD.findall(text))
-    return next((_SPLITS[word] for word in words if word in _SPLITS), None)
+    """Returns the split that a text names last: after "train: loss 0.3 | val:" it is valid."""
+    found = [_SPLITS[word] for word in (one.lower() for one in _WORD.findall(text)) if word in _SPLITS]
+    return found[-1] if found else None
 
 
 def _metric_name(text: str, before: str) -> str:
@@ -220,7 +251,7 @@ def _metric_name(text: str, before: str) -> str:
     """
     if "/" in text:
         return text.strip().replace(" ", "_")
-    words = [word for word in re.split(r"[\s_]+", text.strip()) if word]
+    words = [word for word in (one.strip(".") for one in re.split(r"[\s_]+", text)) if word]
     split = next((_SPLITS[word.lower()] for word in words if word.lower() in _SPLITS), None)
     rest = [word for word in words if word.lower() not in _SPLITS and word.lower() not in _FILLERS]
     name = "_".join(rest).lower() if rest else text.strip().lower()
