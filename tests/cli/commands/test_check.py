@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from roost.cli.commands.check import _ready_lines, _to_json
+from roost.cli.commands.check import _lines, _ready_lines, _to_json
 from roost.operations.lifecycle.check import CheckOutcome
 from roost.operations.lifecycle.run_estimate import RunEstimate
 from roost.package.results.check_findings import CheckFindings, CheckStage
@@ -38,6 +38,7 @@ def came(**changed: Any) -> CheckOutcome:
         "error": None,
         "failed": None,
         "findings": CheckFindings(stages=stages, last="data", warnings=said, measured=measured),
+        "unmet": [],
         "warnings": said,
         "estimate": ESTIMATE,
     }
@@ -58,8 +59,8 @@ def test_ready(messages: Messages) -> None:
 
 def test_ready_with_warnings(messages: Messages) -> None:
     """The worker has printed its own warnings; it does not know the one about the disk."""
-    assert _ready_lines(came(said=["a"]), ESTIMATE)[0].startswith("ready (with 1 ")
-    warning, ready, *_ = _ready_lines(came(said=["a"], warnings=["a", "the disk"]), ESTIMATE)
+    assert next(_lines(came(said=["a"]))).startswith("ready (with 1 ")
+    warning, ready, *_ = _lines(came(said=["a"], warnings=["a", "the disk"]))
     assert warning == "warning: the disk" and ready.startswith("ready (with 2 ")
     messages.check(ready)
 

@@ -14,7 +14,7 @@ from roost.config import layers
 from roost.config.run_settings import RunSettings
 from roost.config.settings import Settings
 from roost.operations.lifecycle.run_estimate import RunEstimate, estimate_run
-from roost.operations.sessions import requirements
+from roost.operations.sessions import archive_requirements, requirements
 from roost.operations.sessions.foreground_lease import choose_one_card
 from roost.operations.sessions.project_worker import worker_on_copy
 from roost.operations.sessions.rank_layout import one_process_notes
@@ -126,7 +126,7 @@ def check(request: CheckRequest) -> Iterator[RunningCheck]:
     plan = prepare_training(config, project=request.project)
     _require_writable(plan.root)
     notes = [*plan.notes(), *one_process_notes(plan.settings, device=request.device, where=config.where)]
-    requirements.require_archives(plan.settings, project=plan.project, where=config.where)
+    archive_requirements.require_archives(plan.settings, project=plan.project, where=config.where)
     require = plan.settings.require
     session_cards = choose_one_card(request.device, required=requirements.card_requirement(require))
     unmet = requirements.unmet(require, session_cards.cards, device=request.device)

@@ -19,7 +19,7 @@ from roost.config.settings import Where
 from roost.operations.lifecycle import run_limits
 from roost.operations.programs.continue_program import continue_program
 from roost.operations.reading import package_schema
-from roost.operations.sessions import requirements
+from roost.operations.sessions import archive_requirements
 from roost.operations.sessions.rank_layout import (
     RankRequest,
     plan_ranks,
@@ -122,7 +122,7 @@ def _start_next(package: PackageFolder, lock_fd: int, request: ContinueRequest) 
         where=ready.where,
     )
     session_cards = require_startable(layout.request, ready.settings)
-    requirements.require_archives(
+    archive_requirements.require_archives(
         ready.settings, project=ready.project, package=package.path, where=ready.where
     )
     notes = [*ready.prepare_package(), *layout.notes]

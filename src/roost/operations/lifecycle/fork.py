@@ -24,7 +24,7 @@ from roost.operations.lifecycle import run_limits
 from roost.operations.lifecycle.continue_ import require_loop_position
 from roost.operations.lifecycle.run import locked_root
 from roost.operations.reading import package_schema
-from roost.operations.sessions import requirements
+from roost.operations.sessions import archive_requirements
 from roost.operations.sessions.rank_layout import (
     RankLayout,
     RankRequest,
@@ -138,7 +138,7 @@ def fork(request: ForkRequest) -> StartedSession:
     if (info := _reached_goal(plan, request)) is not None:
         raise _nothing_to_do(plan, info)
     session_cards = require_startable(plan.layout.request, plan.settings)
-    requirements.require_archives(
+    archive_requirements.require_archives(
         plan.settings,
         project=plan.project,
         package=source.path,

@@ -18,7 +18,7 @@ from roost.config.values import nested_values
 from roost.operations.evaluating.evaluation_request import EvaluateRequest, follow_training, read_variants
 from roost.operations.lifecycle.continue_ import ContinueRequest, continue_, finished_note
 from roost.operations.reading import package_schema
-from roost.operations.sessions import requirements
+from roost.operations.sessions import archive_requirements
 from roost.operations.sessions.rank_layout import RankLayout, RankRequest, plan_ranks
 from roost.operations.sessions.session_request import (
     StartedSession,
@@ -164,7 +164,7 @@ def begin_new(
         where=plan.config.where,
     )
     session_cards = require_startable(layout.request, plan.settings)
-    requirements.require_archives(plan.settings, project=plan.project, where=plan.config.where)
+    archive_requirements.require_archives(plan.settings, project=plan.project, where=plan.config.where)
     notes = [*plan.notes(is_check=False), *layout.notes]  # before the package is among those they look at
     package = plan.create(name, exactly=request.name is not None, command=request.command, like=like)
     with removed_on_failure(package):

@@ -29,7 +29,6 @@ from roost.package import snapshot
 from roost.package.package import PackageFolder
 from roost.package.program_request import STAGE_OPTION, ProgramRequest
 from roost.package.session_schema import SessionRequest
-from roost.project.staging import package_archives
 
 if TYPE_CHECKING:
     from roost.operations.lifecycle.continue_ import ContinueRequest
@@ -85,6 +84,10 @@ def require_archives(program: ProgramRequest, package: Path | None = None) -> No
         RoostError: As `roost.project.staging.package_archives.require_present`.
     """
     if program.stage:
+        from roost.project.staging import (
+            package_archives,  # and the settings, which most programs do not need
+        )
+
         package_archives.require_present(
             list(program.stage),
             package=package,

@@ -6,6 +6,7 @@ rank_layout: how many ranks a session has, and on which devices
 multi_node: the launch of ranks on several machines
 foreground_lease: the cards of a session at a terminal, and their leases
 requirements: what `require` of a config asks of the machine
+archive_requirements: the archives that a config names
 session_deadline: the time by which a session must have ended
 running_session: the files of a running session, and how to follow them
 scratch_folder: temporary folders that are removed even after a kill

@@ -10,18 +10,13 @@ from pathlib import Path
 
 from roost.base.errors import ConfigError, Refused
 from roost.base.text.word_list import join_names
-from roost.config.dlnest.dlnest_settings import DlnestSettings
-from roost.config.run_settings import RunSettings
 from roost.config.sections.remote import RemoteSettings
 from roost.config.sections.requirements import RequireSettings
-from roost.config.settings import Settings, Where
 from roost.config.values.store_url import parse_url
 from roost.devices import inventory, visible_cards
 from roost.devices.card import Card
 from roost.devices.resource_request import CardRequirement, format_card_memory
 from roost.package.remote import remote_copy
-from roost.package.results.staged_archives import DLNEST_KEY, STAGE_KEY
-from roost.project.staging import package_archives
 
 _MEMORY = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)\s*(GB|MB)", re.IGNORECASE)
 _BYTES_OF = {"GB": 1e9, "MB": 1e6}
@@ -114,20 +109,6 @@ def unmet(require: RequireSettings | None, cards: Sequence[Card], *, device: str
         except Refused as refused:
             found.append(str(refused))
     return found
-
-
-def require_archives(
-    settings: RunSettings, *, project: Path, package: Path | None = None, where: Where
-) -> None:
-    """Checks that the archives of ``data.stage`` are staged here, or can be opened.
-
-    Raises:
-        RoostError: As `roost.project.staging.package_archives.require_present`.
-    """
-    if isinstance(settings, Settings | DlnestSettings):
-        key = DLNEST_KEY if isinstance(settings, DlnestSettings) else STAGE_KEY
-        stage = settings.data.stage
-        package_archives.require_present(stage, package=package, project=project, where=where, key=key)
 
 
 def require_store_library(remote: RemoteSettings | None) -> None:
