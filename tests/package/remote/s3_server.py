@@ -122,6 +122,7 @@ def s3(bucket: str = "bucket") -> Iterator[FaultyProxy]:
     """A server with an empty bucket, and the variables by which clients of this process and of programs that
     it starts reach it."""
     import boto3
+    import s3fs
     from moto.server import ThreadedMotoServer
 
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
@@ -136,6 +137,7 @@ def s3(bucket: str = "bucket") -> Iterator[FaultyProxy]:
             patch.setenv("AWS_ENDPOINT_URL", proxy.url)
             patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
             boto3.client("s3").create_bucket(Bucket=bucket)
+            s3fs.S3FileSystem.clear_instance_cache()  # connections to the server of an earlier test
             yield proxy
     finally:
         proxy.close()
