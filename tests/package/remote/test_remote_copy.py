@@ -92,6 +92,29 @@ def test_the_copy_keeps_the_newest_checkpoints_and_the_best(tmp_path: Path, stor
     assert object_names(store) == needed  # all others are removed
 
 
+def test_of_several_new_checkpoints_the_newest_one_is_put_first(package: PackageFolder, store: Path) -> None:
+    uploading = uploader(package, store)
+
+    def upload(*, is_live: bool = True) -> tuple[list[int], bool]:
+        result = uploading.upload(is_live=is_live, newest_first=True)
+        assert result.index == index_of(store)
+        return [one.id for one in result.index.checkpoints], result.is_complete
+
+    assert upload() == ([1], False)
+    assert upload() == ([0, 1], True)
+    save(package, 2)
+    save(package, 3)
+    assert upload() == ([1, 3], False)  # the one before the newest is still that of the last upload
+    save(package, 4)
+    assert upload() == ([2, 3], True)  # else a slow store would never have those that are not the newest
+    assert upload() == ([3, 4], True)
+    save(package, 5)
+    save(package, 6)
+    assert upload() == ([4, 6], False)
+    save(package, 7)
+    assert upload(is_live=False) == ([6, 7], True)  # the session has ended: its last save is the first
+
+
 def test_a_checkpoint_that_the_run_has_removed_stays_until_a_newer_one_is_up(
     package: PackageFolder, store: Path
 ) -> None:

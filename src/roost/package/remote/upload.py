@@ -83,6 +83,8 @@ class UploadResult:
     left_out: list[str]
     """Files that are not in the copy, or only as they were before: a program writes them, or they cannot be
     read."""
+    is_complete: bool = True
+    """False if only the newest of several new checkpoints was put: the next upload puts the others."""
 
 
 class CopyTaken(Refused):
@@ -128,6 +130,8 @@ class Uploader:
         """The index whose put failed: the store may have it all the same."""
         self._has_lost = False
         """Whether the store has lost something to which its newest index refers."""
+        self._rest_of: int | None = None
+        """The id of the newest checkpoint of the copy, if others before it are still to be put."""
         self._is_proven: bool | None = None
         """Whether the newest index certainly is in the store; None: it is not known yet."""
         self.pending_bytes = 0
@@ -163,12 +167,18 @@ class Uploader:
         self._unsure = {name: size for name, size in listed.items() if name not in self._present}
 
     def upload(
-        self, *, is_live: bool, note: Callable[[UploadProgress], None] = lambda progress: None
+        self,
+        *,
+        is_live: bool,
+        newest_first: bool = False,
+        note: Callable[[UploadProgress], None] = lambda progress: None,
     ) -> UploadResult:
         """Brings the copy up to date.
 
         Args:
             is_live: Whether a session of the package may be running.
+            newest_first: Whether to put only the newest of several new checkpoints, and the others by the
+                next call: to a slow store the copy gets further.
             note: Called with the progress.
 
         Raises:
@@ -184,7 +194,11 @@ class Uploader:
         unstable: set[str] = set()
         for _ in range(_TRIES):
             with ExitStack() as opened:
-                local = self._read(unstable, opened, is_live=is_live)
+                manifests = self._reader.manifests()
+                all_kept = self._kept(manifests)
+                now = self._newest_first(manifests, is_live=is_live) if newest_first else manifests
+                kept = self._kept(now)
+                local = self._read(kept, unstable, opened, is_live=is_live)
                 plan = self._plan(local)
                 try:
                     self._put(plan.puts, note)
@@ -203,8 +217,10 @@ class Uploader:
         if self._is_proven is None:
             self._is_proven = self._flush()
         self._delete_unneeded()
+        is_complete = kept == all_kept or self._rest_of is not None
+        self._rest_of = None if is_complete else max(kept)
         seconds = time.monotonic() - began
-        return UploadResult(index, self._is_proven, plan.num_bytes, seconds, local.left_out)
+        return UploadResult(index, self._is_proven, plan.num_bytes, seconds, local.left_out, is_complete)
 
     def _forget_lost(self, numbers: list[int]) -> None:
         """Forgets what the store has lost of the copy since it was put, so that it is put again, and is not
@@ -226,9 +242,19 @@ class Uploader:
             self._before = msgspec.structs.replace(before, files=files, checkpoints=checkpoints)
         self._has_lost |= bool(lost) or before.number not in numbers
 
-    def _read(self, unstable: set[str], opened: ExitStack, *, is_live: bool) -> LocalFiles:
-        copied = list(self._before.checkpoints) if self._before is not None else []
-        kept = self._kept(self._reader.manifests(), copied)
+    def _newest_first(self, manifests: Sequence[Manifest], *, is_live: bool) -> list[Manifest]:
+        """Returns the checkpoints that count for this upload: the newest and those that the copy has; or
+        those up to the newest of the copy, after an upload of that one alone."""
+        newest = max((one.id for one in manifests), default=None)
+        if self._rest_of is not None and (is_live or self._rest_of == newest):
+            return [one for one in manifests if one.id <= self._rest_of]
+        self._rest_of = None
+        copied = {one.id for one in self._copied}
+        return [one for one in manifests if one.id == newest or one.id in copied]
+
+    def _read(
+        self, kept: Collection[int], unstable: set[str], opened: ExitStack, *, is_live: bool
+    ) -> LocalFiles:
         local = self._reader.read(
             kept,
             copied=self._before.files if self._before is not None else {},
@@ -241,13 +267,16 @@ class Uploader:
         return local
 
     def _plan(self, local: LocalFiles) -> UploadPlan:
-        copied = list(self._before.checkpoints) if self._before is not None else []
-        kept = self._kept(local.checkpoints, copied)
+        kept = self._kept(local.checkpoints)
         return upload_plan.plan(local, self._before, present=self._present or (), kept=kept)
 
-    def _kept(self, local: Sequence[Manifest], copied: Sequence[Manifest]) -> set[int]:
+    @property
+    def _copied(self) -> list[Manifest]:
+        return self._before.checkpoints if self._before is not None else []
+
+    def _kept(self, local: Sequence[Manifest]) -> set[int]:
         best = best_rules(self._package)
-        return upload_plan.kept_checkpoints(local, copied, keep=self._options.keep, best=best)
+        return upload_plan.kept_checkpoints(local, self._copied, keep=self._options.keep, best=best)
 
     def _require_still_own(self) -> list[int]:
         """Returns the numbers of the indexes; refuses if another process has written one since the last
