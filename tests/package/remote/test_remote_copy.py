@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import socket
 from pathlib import Path
@@ -322,6 +323,48 @@ def test_a_copy_with_a_session_that_the_package_lacks_is_not_replaced(
     with pytest.raises(OwnedElsewhere) as error:
         uploader(package, store).upload(is_live=False)
     messages.check(error.value)
+
+
+def test_a_copy_with_a_session_of_a_program_that_the_package_lacks_is_not_replaced(
+    store: Path, tmp_path: Path
+) -> None:
+    """A program has no records: its session has begun when it has a record of its state."""
+    request = {"kind": "command", "command": ["true"]}
+    package = PackageFolder.create(tmp_path / "runs", name="A", values={}, request=request)
+    shutil.copytree(package.path, tmp_path / "there" / "A")
+    there = PackageFolder.open(tmp_path / "there" / "A")
+    there.new_session({"kind": "command", "token": "other"})
+    package.new_session({"kind": "command", "token": "own"})
+    uploader(there, store).upload(is_live=False)
+    assert ownership.foreign_sessions(package.path, index_of(store)) == []
+    (there.path / "sessions" / "1.json").write_bytes(b"{}")
+    uploader(there, store).upload(is_live=False)
+    with pytest.raises(OwnedElsewhere, match="session 1"):
+        uploader(package, store).upload(is_live=False)
+
+
+def test_a_copy_that_another_run_has_begun_meanwhile_is_left_to_it(
+    package: PackageFolder, store: Path, tmp_path: Path
+) -> None:
+    other, uploading = make(tmp_path / "there"), uploader(package, store)
+    uploading.connect()  # both find no copy
+    uploader(other, store).upload(is_live=True)
+    with pytest.raises(Refused, match="copy of another run"):
+        uploading.upload(is_live=True)
+
+
+def test_a_package_that_was_copied_on_this_machine_takes_the_copy_over_only_once(
+    package: PackageFolder, store: Path, tmp_path: Path, messages: Messages
+) -> None:
+    shutil.copytree(package.path, tmp_path / "there" / "A")
+    uploading = uploader(package, store)
+    uploading.upload(is_live=True)
+    there = PackageFolder.open(tmp_path / "there" / "A")
+    save(there, 2)
+    uploader(there, store).upload(is_live=True)
+    with pytest.raises(CopyTaken) as taken:
+        uploading.upload(is_live=True)
+    messages.check(re.sub(r"user \w+", "user ann", str(taken.value)))
 
 
 def test_a_copy_that_is_taken_has_nothing_of_the_sessions_that_the_package_lacks(

@@ -283,11 +283,15 @@ class Uploader:
         upload."""
         numbers = self._copy.index_numbers()
         if numbers and numbers[0] > self._number and not self._is_attempt(numbers[0]):
-            owner = next((index.owner for index in self._copy.kept_indexes()), None)
-            by = f" by {owner.host} (user {owner.user})" if owner is not None else ""
+            url, by = self._copy.store.url.text, ""
+            if (index := self._copy.newest_index()) is not None:
+                ownership.require_same_run(self._package.path, index, url=url)
+                is_own = ownership.is_own(index.owner)
+                where = "another package on this machine" if is_own else index.owner.host
+                by = f" by {where} (user {index.owner.user}, session {index.owner.session})"
             raise CopyTaken(
                 f"the remote copy was taken over{by}: nothing more is uploaded from here",
-                where=self._copy.store.url.text,
+                where=url,
                 fix="continue the run there, or take the copy back with `roost push --steal`",
             )
         return numbers
