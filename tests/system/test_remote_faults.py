@@ -101,3 +101,19 @@ def test_an_upload_process_that_is_killed_is_started_again_and_at_last_given_up(
     name = started.package.name
     assert lines[-1] == f"roost: remote copy: NOT durable to the end; `roost push {name}` continues it"
     assert push(started.package).status.step == step
+
+
+@pytest.mark.timeout(300)
+def test_an_upload_process_that_is_paused_is_not_waited_for_longer_than_asked(tmp_path: Path) -> None:
+    """Neither by its answer nor by the upload of the seal; and the output says what is not durable."""
+    remote = f"+remote={{url: '{tmp_path / 'store'}', every: 0.2s, wait: 1s}}"
+    started = exact.start(tmp_path, ["net=mlp", remote, "pause=0.05"])
+    paused = wait_for(started.package, lambda status: status.step is not None)
+    assert paused.pid is not None
+    os.kill(paused.pid, signal.SIGSTOP)
+    assert exact.wait(started) == 0
+    assert not paused.is_running
+    package = PackageFolder.open(started.package)
+    verdict = f"roost: remote copy: NOT durable to the end; `roost push {package.path.name}` continues it"
+    assert package.output.read_text().splitlines()[-1] == verdict
+    assert push(package.path).status.step == exact.fingerprint(package.path)["step"]

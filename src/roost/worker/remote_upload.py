@@ -136,9 +136,10 @@ class UploadLoop:
                 self._wake.clear()
                 is_last = self._has_ended.is_set()
                 try:
-                    self._note_success(self._upload(is_live=not is_last))
-                    delay, pause = _FIRST_DELAY, self._every
-                    if is_last:
+                    result = self._upload(is_live=not is_last)
+                    self._note_success(result)
+                    delay, pause = _FIRST_DELAY, self._every if result.is_complete else 0.0
+                    if is_last and result.is_complete:
                         self.is_done.set()
                 except UploadStopped:
                     return
@@ -196,7 +197,7 @@ class UploadLoop:
                 state = "failing" if self._status.state == "failing" else "uploading"
                 self._update(state=state, pending_bytes=pending)
 
-        return uploader.upload(is_live=is_live, note=note)
+        return uploader.upload(is_live=is_live, newest_first=True, note=note)
 
     def _note_success(self, result: UploadResult) -> None:
         index = result.index
@@ -205,7 +206,7 @@ class UploadLoop:
         if result.put_bytes > _MIN_RATE_BYTES:
             rate = round(result.put_bytes / max(result.seconds, 1e-3) / 1e6, 3)
         self._update(
-            state="idle",
+            state="idle" if result.is_complete else "uploading",
             store_id=result.store_id,
             step=index.step,
             taken=index.taken,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import socket
 from pathlib import Path
@@ -90,6 +91,29 @@ def test_the_copy_keeps_the_newest_checkpoints_and_the_best(tmp_path: Path, stor
     assert [one.id for one in index_of(store).checkpoints] == [1, 3, 4]
     needed = {name for index in copy_of(store).kept_indexes() for name in index.objects()}
     assert object_names(store) == needed  # all others are removed
+
+
+def test_of_several_new_checkpoints_the_newest_one_is_put_first(package: PackageFolder, store: Path) -> None:
+    uploading = uploader(package, store)
+
+    def upload(*, is_live: bool = True) -> tuple[list[int], bool]:
+        result = uploading.upload(is_live=is_live, newest_first=True)
+        assert result.index == index_of(store)
+        return [one.id for one in result.index.checkpoints], result.is_complete
+
+    assert upload() == ([1], False)
+    assert upload() == ([0, 1], True)
+    save(package, 2)
+    save(package, 3)
+    assert upload() == ([1, 3], False)  # the one before the newest is still that of the last upload
+    save(package, 4)
+    assert upload() == ([2, 3], True)  # else a slow store would never have those that are not the newest
+    assert upload() == ([3, 4], True)
+    save(package, 5)
+    save(package, 6)
+    assert upload() == ([4, 6], False)
+    save(package, 7)
+    assert upload(is_live=False) == ([6, 7], True)  # the session has ended: its last save is the first
 
 
 def test_a_checkpoint_that_the_run_has_removed_stays_until_a_newer_one_is_up(
@@ -299,6 +323,48 @@ def test_a_copy_with_a_session_that_the_package_lacks_is_not_replaced(
     with pytest.raises(OwnedElsewhere) as error:
         uploader(package, store).upload(is_live=False)
     messages.check(error.value)
+
+
+def test_a_copy_with_a_session_of_a_program_that_the_package_lacks_is_not_replaced(
+    store: Path, tmp_path: Path
+) -> None:
+    """A program has no records: its session has begun when it has a record of its state."""
+    request = {"kind": "command", "command": ["true"]}
+    package = PackageFolder.create(tmp_path / "runs", name="A", values={}, request=request)
+    shutil.copytree(package.path, tmp_path / "there" / "A")
+    there = PackageFolder.open(tmp_path / "there" / "A")
+    there.new_session({"kind": "command", "token": "other"})
+    package.new_session({"kind": "command", "token": "own"})
+    uploader(there, store).upload(is_live=False)
+    assert ownership.foreign_sessions(package.path, index_of(store)) == []
+    (there.path / "sessions" / "1.json").write_bytes(b"{}")
+    uploader(there, store).upload(is_live=False)
+    with pytest.raises(OwnedElsewhere, match="session 1"):
+        uploader(package, store).upload(is_live=False)
+
+
+def test_a_copy_that_another_run_has_begun_meanwhile_is_left_to_it(
+    package: PackageFolder, store: Path, tmp_path: Path
+) -> None:
+    other, uploading = make(tmp_path / "there"), uploader(package, store)
+    uploading.connect()  # both find no copy
+    uploader(other, store).upload(is_live=True)
+    with pytest.raises(Refused, match="copy of another run"):
+        uploading.upload(is_live=True)
+
+
+def test_a_package_that_was_copied_on_this_machine_takes_the_copy_over_only_once(
+    package: PackageFolder, store: Path, tmp_path: Path, messages: Messages
+) -> None:
+    shutil.copytree(package.path, tmp_path / "there" / "A")
+    uploading = uploader(package, store)
+    uploading.upload(is_live=True)
+    there = PackageFolder.open(tmp_path / "there" / "A")
+    save(there, 2)
+    uploader(there, store).upload(is_live=True)
+    with pytest.raises(CopyTaken) as taken:
+        uploading.upload(is_live=True)
+    messages.check(re.sub(r"user \w+", "user ann", str(taken.value)))
 
 
 def test_a_copy_that_is_taken_has_nothing_of_the_sessions_that_the_package_lacks(

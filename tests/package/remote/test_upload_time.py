@@ -21,6 +21,8 @@ def test_it_follows_from_the_measured_rate_and_the_size(tmp_path: Path) -> None:
     statuses.write(tmp_path, mb_per_second=2.0)
     assert time.seconds(newest) == pytest.approx(MARGIN * 50)
     assert time.seconds(None) is None
+    statuses.write(tmp_path, mb_per_second=2.0, pending_bytes=60_000_000)
+    assert time.seconds(newest) == pytest.approx(MARGIN * 80), "the present upload ends before the last one"
 
 
 def test_what_is_left_for_it_already_is_not_left_twice(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from roost.base.errors import Refused
 from roost.base.system import process_identity
 from roost.base.text.durations import format_age
 from roost.package import sessions
+from roost.package.kinds import PackageKind
 from roost.package.remote import copy_index
 from roost.package.remote.copy_index import CopyIndex, CopyOwner
 
@@ -72,12 +73,7 @@ def require_writable(package: Path, index: CopyIndex | None, *, url: str, steal:
     """
     if index is None:
         return
-    if index.run != copy_index.run_id((package / "request.json").read_bytes()):
-        raise Refused(
-            "this is the remote copy of another run",
-            where=url,
-            fix="use another URL for this one, or delete that copy if nothing needs it",
-        )
+    require_same_run(package, index, url=url)
     if steal:
         return
     lacking = foreign_sessions(package, index)
@@ -88,6 +84,16 @@ def require_writable(package: Path, index: CopyIndex | None, *, url: str, steal:
             fix="pull the copy (`roost pull`) and continue that one; `--steal` replaces the copy",
         )
     require_not_owned(index, url=url)
+
+
+def require_same_run(package: Path, index: CopyIndex, *, url: str) -> None:
+    """Checks that a copy is that of this run. Raises Refused."""
+    if index.run != copy_index.run_id((package / "request.json").read_bytes()):
+        raise Refused(
+            "this is the remote copy of another run",
+            where=url,
+            fix="use another URL for this one, or delete that copy if nothing needs it",
+        )
 
 
 def require_not_owned(index: CopyIndex, *, url: str) -> None:
@@ -109,11 +115,12 @@ def is_own(owner: CopyOwner) -> bool:
 
 def foreign_sessions(package: Path, index: CopyIndex) -> list[int]:
     """Returns the sessions that began in the copy and not in this package: another machine continued the run
-    from the same point."""
+    from the same point. A training has begun when it has records; a program has none."""
     found = []
+    begun = "sessions/{}.json" if index.kind == PackageKind.COMMAND else "records/{}.jsonl"
     for name, file in index.files.items():
         match = _REQUEST.fullmatch(name)
-        if match is None or f"records/{match[1]}.jsonl" not in index.files:
+        if match is None or begun.format(match[1]) not in index.files:
             continue
         if _sha256(package / name) != file.sha256:
             found.append(int(match[1]))

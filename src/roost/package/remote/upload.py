@@ -85,6 +85,8 @@ class UploadResult:
     read."""
     store_id: str | None
     """As returned by `RemoteCopy.require_store`."""
+    is_complete: bool = True
+    """False if only the newest of several new checkpoints was put: the next upload puts the others."""
 
 
 @dataclass(frozen=True)
@@ -145,6 +147,8 @@ class Uploader:
         """The index whose put failed: the store may have it all the same."""
         self._has_lost = False
         """Whether the store has lost something to which its newest index refers."""
+        self._rest_of: int | None = None
+        """The id of the newest checkpoint of the copy, if others before it are still to be put."""
         self._is_proven: bool | None = None
         """Whether the newest index certainly is in the store; None: it is not known yet."""
         self.pending_bytes = 0
@@ -212,12 +216,18 @@ class Uploader:
         return CopyCheck(sum(objects.values()), time.monotonic() - began, found)
 
     def upload(
-        self, *, is_live: bool, note: Callable[[UploadProgress], None] = lambda progress: None
+        self,
+        *,
+        is_live: bool,
+        newest_first: bool = False,
+        note: Callable[[UploadProgress], None] = lambda progress: None,
     ) -> UploadResult:
         """Brings the copy up to date.
 
         Args:
             is_live: Whether a session of the package may be running.
+            newest_first: Whether to put only the newest of several new checkpoints, and the others by the
+                next call: to a slow store the copy gets further.
             note: Called with the progress.
 
         Raises:
@@ -235,7 +245,11 @@ class Uploader:
         unstable: set[str] = set()
         for _ in range(_TRIES):
             with ExitStack() as opened:
-                local = self._read(unstable, opened, is_live=is_live)
+                manifests = self._reader.manifests()
+                all_kept = self._kept(manifests)
+                now = self._newest_first(manifests, is_live=is_live) if newest_first else manifests
+                kept = self._kept(now)
+                local = self._read(kept, unstable, opened, is_live=is_live)
                 plan = self._plan(local)
                 try:
                     self._put(plan.puts, note)
@@ -254,8 +268,12 @@ class Uploader:
         if self._is_proven is None:
             self._is_proven = self._flush()
         self._delete_unneeded()
+        is_complete = kept == all_kept or self._rest_of is not None
+        self._rest_of = None if is_complete else max(kept)
         seconds = time.monotonic() - began
-        return UploadResult(index, self._is_proven, plan.num_bytes, seconds, local.left_out, self._store_id)
+        return UploadResult(
+            index, self._is_proven, plan.num_bytes, seconds, local.left_out, self._store_id, is_complete
+        )
 
     def _require_store(self, *, has_copy: bool) -> None:
         self._store_id = self._copy.require_store(self._store_id, has_copy=has_copy)
@@ -280,9 +298,19 @@ class Uploader:
             self._before = msgspec.structs.replace(before, files=files, checkpoints=checkpoints)
         self._has_lost |= bool(lost) or before.number not in numbers
 
-    def _read(self, unstable: set[str], opened: ExitStack, *, is_live: bool) -> LocalFiles:
-        copied = list(self._before.checkpoints) if self._before is not None else []
-        kept = self._kept(self._reader.manifests(), copied)
+    def _newest_first(self, manifests: Sequence[Manifest], *, is_live: bool) -> list[Manifest]:
+        """Returns the checkpoints that count for this upload: the newest and those that the copy has; or
+        those up to the newest of the copy, after an upload of that one alone."""
+        newest = max((one.id for one in manifests), default=None)
+        if self._rest_of is not None and (is_live or self._rest_of == newest):
+            return [one for one in manifests if one.id <= self._rest_of]
+        self._rest_of = None
+        copied = {one.id for one in self._copied}
+        return [one for one in manifests if one.id == newest or one.id in copied]
+
+    def _read(
+        self, kept: Collection[int], unstable: set[str], opened: ExitStack, *, is_live: bool
+    ) -> LocalFiles:
         local = self._reader.read(
             kept,
             copied=self._before.files if self._before is not None else {},
@@ -295,24 +323,31 @@ class Uploader:
         return local
 
     def _plan(self, local: LocalFiles) -> UploadPlan:
-        copied = list(self._before.checkpoints) if self._before is not None else []
-        kept = self._kept(local.checkpoints, copied)
+        kept = self._kept(local.checkpoints)
         return upload_plan.plan(local, self._before, present=self._present or (), kept=kept)
 
-    def _kept(self, local: Sequence[Manifest], copied: Sequence[Manifest]) -> set[int]:
+    @property
+    def _copied(self) -> list[Manifest]:
+        return self._before.checkpoints if self._before is not None else []
+
+    def _kept(self, local: Sequence[Manifest]) -> set[int]:
         best = best_rules(self._package)
-        return upload_plan.kept_checkpoints(local, copied, keep=self._options.keep, best=best)
+        return upload_plan.kept_checkpoints(local, self._copied, keep=self._options.keep, best=best)
 
     def _require_still_own(self) -> list[int]:
         """Returns the numbers of the indexes; refuses if another process has written one since the last
         upload."""
         numbers = self._copy.index_numbers()
         if numbers and numbers[0] > self._number and not self._is_attempt(numbers[0]):
-            owner = next((index.owner for index in self._copy.kept_indexes()), None)
-            by = f" by {owner.host} (user {owner.user})" if owner is not None else ""
+            url, by = self._copy.store.url.text, ""
+            if (index := self._copy.newest_index()) is not None:
+                ownership.require_same_run(self._package.path, index, url=url)
+                is_own = ownership.is_own(index.owner)
+                where = "another package on this machine" if is_own else index.owner.host
+                by = f" by {where} (user {index.owner.user}, session {index.owner.session})"
             raise CopyTaken(
                 f"the remote copy was taken over{by}: nothing more is uploaded from here",
-                where=self._copy.store.url.text,
+                where=url,
                 fix="continue the run there, or take the copy back with `roost push --steal`",
             )
         return numbers

@@ -16,7 +16,7 @@ MARGIN = 1.25
 
 
 class UploadTime:
-    """The time of the last upload.
+    """The time that the last upload of a session takes.
 
     Args:
         package: The package.
@@ -27,7 +27,8 @@ class UploadTime:
         self._package, self._wait_seconds = package, wait_seconds
 
     def seconds(self, newest: Manifest | None) -> float | None:
-        """Returns how long the upload of a checkpoint of this size takes; None: no upload was measured yet.
+        """Returns how long the rest of the present upload takes, and then that of a checkpoint of this size;
+        None: no upload was measured yet.
 
         Args:
             newest: The newest checkpoint; None: there is none yet.
@@ -35,7 +36,7 @@ class UploadTime:
         status = remote_status.read(self._package)
         if newest is None or status is None or not status.mb_per_second:
             return None
-        return MARGIN * newest.size_bytes / 1e6 / status.mb_per_second
+        return MARGIN * (status.pending_bytes + newest.size_bytes) / 1e6 / status.mb_per_second
 
     def excess_seconds(self, upload_seconds: float, length_seconds: float) -> float:
         """Returns how much longer an upload takes than what the deadline of the session leaves for it

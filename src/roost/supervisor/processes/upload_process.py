@@ -32,6 +32,8 @@ _MODULE = ("-P", "-m", "roost.worker.remote_upload")
 _TICK_SECONDS = 0.05
 _MIN_WAIT_SECONDS = 1.0
 """At a deadline that has come the process is still given this to say how far the copy is."""
+_ANSWER_SECONDS = 5.0
+"""So much later than the end of the wait the process has said that. One that has not is paused, or hangs."""
 _SEAL_SECONDS = 20.0
 """How long the seal, a few kilobytes, may take after that."""
 _MAX_STARTS = 4
@@ -118,12 +120,15 @@ class UploadProcess:
         if self._spec.remote_deadline is not None:
             wait = min(wait, self._spec.remote_deadline - time.time())
         wait = max(_MIN_WAIT_SECONDS, wait)
-        deadline, until = time.time() + wait, time.monotonic() + wait + _MIN_WAIT_SECONDS
+        deadline, until = time.time() + wait, time.monotonic() + wait + _ANSWER_SECONDS
         self.restart_if_killed()
         while self._pid is not None:
             self._send(f"ended {deadline:.3f}\n")
-            self._wait(until - time.monotonic())
-            if not self._is_killed:
+            has_answered = self._wait(until - time.monotonic())
+            if not has_answered:
+                self.kill()
+                self._is_given_up = True
+            elif not self._is_killed:
                 return
             self.restart_if_killed()
         if self._is_given_up:
@@ -157,17 +162,19 @@ class UploadProcess:
         with contextlib.suppress(OSError):  # it was killed
             os.write(self._request_fd, line.encode())
 
-    def _wait(self, seconds: float) -> None:
-        """Waits for an answer or for the end of the process."""
+    def _wait(self, seconds: float) -> bool:
+        """Waits for an answer or for the end of the process; returns whether one of them came."""
         until = time.monotonic() + seconds
         while self._pid is not None and time.monotonic() < until:
             self._collect()
             if self._pid is None:
-                return
+                return True
             with contextlib.suppress(BlockingIOError):
                 if os.read(self._answer_fd, 1):
-                    return
+                    return True
             found = signal.sigtimedwait((signal.SIGCHLD, *signals.CONTROL_SIGNALS), _TICK_SECONDS)
             if found is not None and found.si_signo != signal.SIGCHLD and not self._is_stopped:
                 self._is_stopped = True  # it says how far the copy is, and answers
                 os.kill(self._pid, signal.SIGTERM)
+                until = min(until, time.monotonic() + _ANSWER_SECONDS)
+        return self._pid is None
