@@ -34,8 +34,10 @@ def test_a_single_process_asks_no_rank() -> None:
 
 def test_a_rank_answers_while_it_waits_and_one_that_is_gone_does_not() -> None:
     def work(ranks: Ranks) -> dict[int, str]:
-        if ranks.rank == 2:
+        if ranks.rank == 2:  # leaves when both others have joined: until then they connect to it
+            ranks.store.wait(["joined 0", "joined 1"])
             return {}
+        ranks.store.set(f"joined {ranks.rank}", "")
         with rank_locations.LocationResponder(ranks, HERE):
             if ranks.rank == 0:
                 found = rank_locations.gather_locations(ranks, "rank 0's place", 1.0)
