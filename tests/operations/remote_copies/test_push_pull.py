@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from roost.base.errors import ConfigError, NotFound, Refused, UsageError
 from roost.operations.remote_copies.pull import pull
 from roost.operations.remote_copies.push import push
+from roost.package.package import PackageFolder
 from roost.package.remote import ownership, remote_status
+from roost.package.remote.upload import CopyTaken, Uploader, UploadOptions
 from tests.cli.programs import roost
 from tests.messages import Messages
 from tests.package.remote.packages import contents, copy_of, make, save
@@ -70,6 +73,40 @@ def test_two_processes_do_not_upload_one_package(tmp_path: Path, messages: Messa
     messages.check(error.value)
     os.close(fd)
     push(package.path, str(tmp_path / "store"))
+
+
+@pytest.mark.parametrize("num_writes", [2, 100])
+def test_a_copy_is_taken_although_its_owner_writes_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: Messages, num_writes: int
+) -> None:
+    package, store = make(tmp_path / "runs"), tmp_path / "store"
+    save(package, 0)
+    push(package.path, str(store))
+    shutil.copytree(package.path, tmp_path / "there" / "A")
+    there, put, writes = PackageFolder.open(tmp_path / "there" / "A"), Uploader._put, iter(range(num_writes))
+    there.new_session({"kind": "train", "token": "other"})
+    (there.path / "records" / "2.jsonl").write_bytes(b'{"session":2,"start_step":0}\n')
+    owner = Uploader(there, copy_of(store), UploadOptions())
+
+    def put_while_the_owner_writes(self: Uploader, *how: Any) -> None:
+        put(self, *how)
+        if self is not owner and (number := next(writes, None)) is not None:
+            save(there, number + 10, session=2)
+            owner.upload(is_live=True)
+
+    monkeypatch.setattr(Uploader, "_put", put_while_the_owner_writes)
+    save(package, 1)
+    if num_writes > 10:
+        with pytest.raises(Refused) as error:
+            push(package.path, steal=True)
+        messages.check(error.value)
+        return
+    assert push(package.path, steal=True).status.step == 10
+    with pytest.raises(CopyTaken):
+        owner.upload(is_live=True)
+    back = pull(f"{store}/A", tmp_path / "back").restored
+    assert back is not None
+    assert (back.path / "Checkpoints" / "state_1.ckpt").is_dir()
 
 
 def test_a_folder_of_copies_is_listed_and_one_is_restored(tmp_path: Path, messages: Messages) -> None:

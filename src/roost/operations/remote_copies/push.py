@@ -25,9 +25,18 @@ from roost.package.package import PackageFolder
 from roost.package.remote import ownership, remote_status
 from roost.package.remote.remote_copy import RemoteCopy
 from roost.package.remote.remote_status import RemoteStatus
-from roost.package.remote.upload import CopyCheck, Uploader, UploadOptions, UploadProgress, UploadResult
+from roost.package.remote.upload import (
+    CopyCheck,
+    CopyTaken,
+    Uploader,
+    UploadOptions,
+    UploadProgress,
+    UploadResult,
+)
 
 _MB = 10**6
+_STEAL_TRIES = 5
+"""The owner may write once more while its copy is being taken: it stops at its next upload after that."""
 
 
 @dataclass(frozen=True)
@@ -72,10 +81,22 @@ def push(word: str | Path, url: str | None = None, *, steal: bool = False, verif
     with _locked(package.path):
         before = remote_status.read(package.path)
         store_id = before.store_id if before is not None and before.url == place.text else None
-        uploader = Uploader(package, copy, _options(settings), store_id=store_id, steal=steal)
         is_live = safe_read.is_locked(package.path / sessions.LOCK_NAME) is True
-        check = uploader.check(note=partial(note, "verifying")) if verify else None
-        result = uploader.upload(is_live=is_live, note=partial(note, "uploading"))
+        for tries_left in reversed(range(_STEAL_TRIES if steal else 1)):
+            uploader = Uploader(package, copy, _options(settings), store_id=store_id, steal=steal)
+            check = uploader.check(note=partial(note, "verifying")) if verify else None
+            try:
+                result = uploader.upload(is_live=is_live, note=partial(note, "uploading"))
+                break
+            except CopyTaken as error:
+                if not steal:
+                    raise
+                if not tries_left:
+                    raise Refused(
+                        f"its owner wrote to the remote copy during each of {_STEAL_TRIES} tries to take it",
+                        where=copy.store.url.text,
+                        fix="end the session there, then try again",
+                    ) from error
         status = _status(place, result)
         with contextlib.suppress(OSError):  # a package that only may be read
             remote_status.write(package.path, status)
