@@ -54,16 +54,16 @@ def test_by_systemd_where_it_manages_the_user(programs: Path) -> None:
 
 def test_by_crontab_elsewhere_and_nothing_else_in_it_changes(programs: Path, messages: Messages) -> None:
     table = add_crontab(programs)
-    table.write_text("MAILTO=me\n0 4 * * * backup\n")
+    others = b"MAILTO=me\n0 4 * * * backup /caf\xe9 \x0c\n"  # cron knows no encoding
+    table.write_bytes(others)
     found = boot_start.enable()
     messages.check(found.notes[0])
-    before, own = table.read_text().splitlines()[:2], table.read_text().splitlines()[2:]
-    assert before == ["MAILTO=me", "0 4 * * * backup"]
-    assert own == [found.text] and own[0].startswith("@reboot ROOST_STATE=")
+    assert table.read_bytes() == others + f"{found.text}\n".encode()
+    assert found.text.startswith("@reboot ROOST_STATE=")
     boot_start.enable()
-    assert table.read_text().splitlines() == [*before, *own], "again"
+    assert table.read_bytes() == others + f"{found.text}\n".encode(), "again"
     assert len(boot_start.disable()) == 1
-    assert table.read_text().splitlines() == before
+    assert table.read_bytes() == others
     assert boot_start.disable() == []
 
 

@@ -108,15 +108,19 @@ def _table() -> str:
 
 def _crontab() -> list[str]:
     """Returns the lines of the user's crontab; a user without one has none."""
-    done = subprocess.run(["crontab", "-l"], capture_output=True, text=True)
+    done = subprocess.run(["crontab", "-l"], capture_output=True, encoding="utf-8", errors="surrogateescape")
     if done.returncode and "no crontab" not in done.stderr:
         raise RoostError(f"`crontab -l` failed: {' '.join(done.stderr.split())}")
-    return [] if done.returncode else done.stdout.splitlines()
+    if done.returncode or not done.stdout:
+        return []
+    return done.stdout.removesuffix("\n").split("\n")
 
 
 def _write_crontab(lines: list[str]) -> None:
     text = "".join(f"{line}\n" for line in lines)
-    done = subprocess.run(["crontab", "-"], input=text, capture_output=True, text=True)
+    done = subprocess.run(
+        ["crontab", "-"], input=text, capture_output=True, encoding="utf-8", errors="surrogateescape"
+    )
     if done.returncode:
         raise RoostError(f"`crontab -` failed: {' '.join(done.stderr.split())}")
 
