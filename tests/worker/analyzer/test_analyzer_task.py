@@ -232,6 +232,16 @@ def test_what_a_script_does_to_the_process_ends_with_it(analyzer: Analyzer) -> N
         assert (place / "_output.txt").stat().st_mode & 0o444, line
 
 
+def test_files_of_a_script_in_the_place_of_the_analyzers_own_descriptors(package: PackageFolder) -> None:
+    """The thread that hears of new calls reads such a file, or ends, after the script."""
+    spoils = "import os\ndef experience(self):\n    os.closerange(3, 90)\n"
+    spoils += "    for _ in range(60): os.open('/dev/zero', os.O_RDONLY)"
+    with started(package, untrained=True) as one:
+        assert one.run(spoils)[0].state == "succeeded"
+        for _ in range(3):
+            assert one.run("def experience(self): return 1")[1] == 1
+
+
 def test_a_script_that_removes_its_folder(analyzer: Analyzer) -> None:
     place = analyzer.ask("import shutil\ndef experience(self): shutil.rmtree(self._files.place)")
     analyzer.printed(f"analysis {place.name} cannot be stored: ")

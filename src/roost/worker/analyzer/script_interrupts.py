@@ -15,6 +15,8 @@ from roost.analysis.analyzers.folder_watch import FolderWatch
 from roost.base.system.worker_protocol import STOP_SIGNALS
 
 T = TypeVar("T")
+_SAFETY_SECONDS = 5.0
+"""Between two looks into the inbox if nothing is heard of it."""
 
 
 class AnalyzerStopped(BaseException):
@@ -66,8 +68,11 @@ class ScriptInterrupts:
             self._wakeups.put(None)
 
     def wait(self) -> None:
-        """Waits for a new file in the inbox, or a stop."""
-        self._wakeups.get()
+        """Waits for a new file in the inbox, or a stop. May return without either."""
+        try:
+            self._wakeups.get(timeout=_SAFETY_SECONDS)
+        except queue.Empty:  # what a script did to the thread's descriptors may end it later than the script
+            self.restore()
 
     def run(self, number: int | None, function: Callable[[], T]) -> T:
         """Calls a function that signals may end.
