@@ -14,6 +14,7 @@ import exact
 import pytest
 import remote_cuts
 
+from roost.base.system import process_identity
 from roost.operations.remote_copies.pull import pull
 from roost.operations.remote_copies.push import push
 from roost.package.package import PackageFolder
@@ -112,7 +113,7 @@ def test_an_upload_process_that_is_paused_is_not_waited_for_longer_than_asked(tm
     assert paused.pid is not None
     os.kill(paused.pid, signal.SIGSTOP)
     assert exact.wait(started) == 0
-    assert not paused.is_running
+    assert not process_identity.is_alive(paused.pid, paused.start_ticks, paused.boot_id)
     package = PackageFolder.open(started.package)
     verdict = f"roost: remote copy: NOT durable to the end; `roost push {package.path.name}` continues it"
     assert package.output.read_text().splitlines()[-1] == verdict

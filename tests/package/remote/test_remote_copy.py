@@ -310,14 +310,20 @@ def test_a_copy_that_another_machine_writes_is_left_to_it(
     assert index_of(store).owner.host == "colab-7"
 
 
+def continued_elsewhere(package: PackageFolder, store: Path, folder: Path) -> PackageFolder:
+    """The package that another machine has pulled, with a second session there."""
+    uploader(package, store).upload(is_live=False)
+    restore.restore(copy_of(store), folder / "there")
+    there = PackageFolder.open(folder / "there" / "A")
+    there.new_session({"kind": "train", "token": "other"})
+    (there.path / "records" / "2.jsonl").write_bytes(b'{"session":2,"start_step":10}\n')
+    return there
+
+
 def test_a_copy_with_a_session_that_the_package_lacks_is_not_replaced(
     package: PackageFolder, store: Path, tmp_path: Path, messages: Messages
 ) -> None:
-    uploader(package, store).upload(is_live=False)
-    restore.restore(copy_of(store), tmp_path / "there")
-    there = PackageFolder.open(tmp_path / "there" / "A")
-    there.new_session({"kind": "train", "token": "other"})
-    (there.path / "records" / "2.jsonl").write_bytes(b'{"session":2,"start_step":10}\n')
+    there = continued_elsewhere(package, store, tmp_path)
     uploader(there, store).upload(is_live=False)
     package.new_session({"kind": "train", "token": "own"})
     with pytest.raises(OwnedElsewhere) as error:
@@ -370,11 +376,7 @@ def test_a_package_that_was_copied_on_this_machine_takes_the_copy_over_only_once
 def test_a_copy_that_is_taken_has_nothing_of_the_sessions_that_the_package_lacks(
     package: PackageFolder, store: Path, tmp_path: Path
 ) -> None:
-    uploader(package, store).upload(is_live=False)
-    restore.restore(copy_of(store), tmp_path / "there")
-    there = PackageFolder.open(tmp_path / "there" / "A")
-    there.new_session({"kind": "train", "token": "other"})
-    (there.path / "records" / "2.jsonl").write_bytes(b'{"session":2,"start_step":10}\n')
+    there = continued_elsewhere(package, store, tmp_path)
     for id in (2, 3):
         save(there, id, session=2)
     options = UploadOptions(keep="all")

@@ -33,10 +33,10 @@ def command(source: Path, format: str, name: str | None, root: Path, as_json: bo
     """Makes packages out of the runs of other systems, for roost ls, show, plot and compare.
 
     SOURCE is a CSV or Parquet file with a row for each step; a folder of TensorBoard's event files; a folder
-    of W&B with offline runs; MLflow's mlruns or its SQLite database; a repository of
-    Aim; a package of DLNest. Each run becomes
-    one package, whose path is printed: settings, rows, tags, name, times and state. Nothing of the source is
-    executed or changed. A run that was imported before is named, and not imported again.
+    of W&B with offline runs; MLflow's mlruns or its SQLite database; a repository of Aim; a package of
+    DLNest. Each run becomes one package, whose path is printed: settings, rows, tags, name, times and state.
+    Nothing of the source is executed or changed. A run that was imported before is named, and not imported
+    again.
 
     \b
     roost import metrics.csv --name baseline

@@ -121,13 +121,22 @@ def _claiming(path: Path) -> Iterator[None]:
             durable.create_unsynced(mark, b"")
             break
         except FileExistsError:
-            if time.monotonic() > deadline:  # its process was killed in the block
+            if time.monotonic() > deadline and _is_left(mark):
                 durable.discard(mark)
             time.sleep(_CLAIM_TICK_SECONDS)
     try:
         yield
     finally:
         durable.discard(mark)
+
+
+def _is_left(mark: Path) -> bool:
+    """Whether the process that made a claim was killed in the block. Another one that waits as long may have
+    removed that claim, and made its own."""
+    try:
+        return durable.file_system_time(mark.parent) - mark.stat().st_mtime > _CLAIM_SECONDS
+    except FileNotFoundError:
+        return False
 
 
 def _is_rival(found: PackageOwner, owner: PackageOwner, path: Path) -> bool:

@@ -9,7 +9,6 @@ from typing import Literal
 import msgspec
 
 from roost.base import durable, safe_read
-from roost.base.system import process_identity
 from roost.base.text.byte_sizes import format_bytes
 from roost.base.text.timestamps import format_time
 from roost.package import labels
@@ -52,11 +51,6 @@ class RemoteStatus(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
     """Why the copy does not get further."""
     error_since: float | None = None
-
-    @property
-    def is_running(self) -> bool:
-        """Whether the process that wrote this still uploads, on this machine."""
-        return self.pid is not None and process_identity.is_alive(self.pid, self.start_ticks, self.boot_id)
 
 
 def read(package: Path) -> RemoteStatus | None:
