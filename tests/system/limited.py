@@ -98,7 +98,7 @@ def ended(folder: Path, process: subprocess.Popen[bytes], *, seconds: int) -> En
     last = checkpoint.read_manifests(package.checkpoints)[-1].step if stood else 0
     [left] = re.findall(r"^ends\b.* \(in ([\d.]+)s\)", output, re.M) or [0.0]  # else it was past
     seen = live_progress.read(package.progress)
-    is_last_step = seen is not None and seen.step == last
+    is_last_step = (seen.step if seen is not None else 0) == last
     return Ended(
         limit_seconds=seconds,
         exit_code=exit_code,
@@ -111,7 +111,9 @@ def ended(folder: Path, process: subprocess.Popen[bytes], *, seconds: int) -> En
     )
 
 
-def has_begun(folder: Path) -> bool:
-    """Whether its start is over."""
+def has_begun_or_ended(folder: Path, process: subprocess.Popen[bytes]) -> bool:
+    """Whether its start is over, or took all of the time."""
+    if process.poll() is not None:
+        return True
     output = folder / "runs" / "limited" / "_output.txt"
     return output.exists() and re.search(r"^ends\b", output.read_text(), re.M) is not None

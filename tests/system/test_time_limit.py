@@ -24,17 +24,24 @@ def several(
     folder: Path, number: int, *, every: str, seconds: int = limited.LIMIT_SECONDS
 ) -> list[limited.Ended]:
     """So many runs with a time limit, side by side, each begun when the start of the one before is over."""
-    begun = []
-    for one in range(number):
-        place = folder / str(one)
-        begun.append((place, limited.started(place, every=every, seconds=seconds)))
-        wait_for(functools.partial(limited.has_begun, place), timeout_seconds=60.0)
-    return [limited.ended(place, process, seconds=seconds) for place, process in begun]
+    begun: list[tuple[Path, subprocess.Popen[bytes]]] = []
+    try:
+        for one in range(number):
+            place = folder / str(one)
+            process = limited.started(place, every=every, seconds=seconds)
+            begun.append((place, process))
+            wait_for(functools.partial(limited.has_begun_or_ended, place, process), timeout_seconds=120.0)
+        return [limited.ended(place, process, seconds=seconds) for place, process in begun]
+    finally:
+        for place, process in begun:
+            process.kill()
+            process.wait()
+            processes.kill_all_in(place)
 
 
 def test_the_last_checkpoint_is_committed_before_the_limit(tmp_path: Path) -> None:
     """A machine so busy that the start takes all of the time is given more of it."""
-    for seconds in (limited.LIMIT_SECONDS, 2 * limited.LIMIT_SECONDS, 4 * limited.LIMIT_SECONDS):
+    for seconds in (limited.LIMIT_SECONDS * factor for factor in (1, 2, 4, 8)):
         ended = several(tmp_path / str(seconds), 3, every="1000000", seconds=seconds)
         for found in ended:
             assert found.in_time(), found
