@@ -63,6 +63,13 @@ def test_bad_durations(text: str) -> None:
     assert caught.value.setting == "max_time" and repr(text) in str(caught.value)
 
 
+def test_only_zero_itself_may_be_zero() -> None:
+    assert parse_duration("0s", setting="remote.wait", may_be_zero=True) == 0
+    for text in ("", "0", "-0s", "soon"):
+        with pytest.raises(ConfigError):
+            parse_duration(text, setting="remote.wait", may_be_zero=True)
+
+
 def test_what_a_bad_value_is_told(messages: Messages) -> None:
     for parse in (Interval.parse, parse_duration, parse_start):
         with pytest.raises(ConfigError) as caught:

@@ -7,6 +7,7 @@ import pytest
 from roost.base.errors import ConfigError
 from roost.config.run_settings import ExecutionSettings, RunSettings, check_execution, check_saves
 from roost.config.sections.limits import LimitSettings
+from roost.config.sections.remote import RemoteSettings
 from roost.config.settings import parse_settings
 
 NATIVE = {"runner": "Runner.py:Runner", "dataset": "Dataset.py:Dataset", "max_epochs": 1}
@@ -25,6 +26,8 @@ def location(key: str) -> str:
         (ExecutionSettings(devices=[]), "devices"),
         (ExecutionSettings(devices=[1, 1]), "devices"),
         (ExecutionSettings(limits=LimitSettings(stall_timeout="x")), "limits.stall_timeout"),
+        (ExecutionSettings(remote=RemoteSettings(url="/store", every="0s")), "remote.every"),
+        (ExecutionSettings(remote=RemoteSettings(url="/store", wait="no")), "remote.wait"),
     ],
 )
 def test_an_error_names_the_key_in_its_section(settings: ExecutionSettings, key: str) -> None:

@@ -107,7 +107,7 @@ def test_an_upload_process_that_is_killed_is_started_again_and_at_last_given_up(
 @pytest.mark.timeout(300)
 def test_an_upload_process_that_is_paused_is_not_waited_for_longer_than_asked(tmp_path: Path) -> None:
     """Neither by its answer nor by the upload of the seal; and the output says what is not durable."""
-    remote = f"+remote={{url: '{tmp_path / 'store'}', every: 0.2s, wait: 1s}}"
+    remote = f"+remote={{url: '{tmp_path / 'store'}', every: 0.2s, wait: 0s}}"
     started = exact.start(tmp_path, ["net=mlp", remote, "pause=0.05"])
     paused = wait_for(started.package, lambda status: status.step is not None)
     assert paused.pid is not None

@@ -16,13 +16,12 @@ _CLOCK = re.compile(r"(?:(\d{1,5})-)?(\d{1,5}):(\d{2}):(\d{2})")
 _DURATION = re.compile(r"(\d{1,12}(?:\.\d{1,12})?)(sec|s|min|h|d)")
 
 
-def parse_duration(text: str, *, setting: str) -> float:
+def parse_duration(text: str, *, setting: str, may_be_zero: bool = False) -> float:
     """Returns the seconds of a duration such as ``90s``, ``10min``, ``1h30min`` or ``2d``, or in Slurm's
-    format
-    ``11:30:00`` or ``1-02:00:00`` (days first).
+    format ``11:30:00`` or ``1-02:00:00`` (days first).
 
     Raises:
-        ConfigError: The text is not a duration above 0.
+        ConfigError: The text is not a duration, or it is 0 and that is not permitted.
     """
     if clock := _CLOCK.fullmatch(text.strip()):
         days, hours, minutes, seconds_left = (int(part or 0) for part in clock.groups())
@@ -33,7 +32,9 @@ def parse_duration(text: str, *, setting: str) -> float:
     compact = re.sub(r"m(?!in)", "min", compact)
     parts = _DURATION.findall(compact)
     seconds = sum(float(number) * _SECONDS[unit] for number, unit in parts)
-    if "".join(number + unit for number, unit in parts) != compact or seconds <= 0:
+    if "".join(number + unit for number, unit in parts) != compact or not (
+        seconds > 0 or (may_be_zero and parts)
+    ):
         raise ConfigError(
             "is not a duration",
             setting=setting,

@@ -18,7 +18,7 @@ from roost.config.sections.checkpoint import CheckpointSettings
 from roost.config.sections.field_types import HAS_UNIT, Every, Natural, help_text
 from roost.config.sections.limits import LimitSettings
 from roost.config.sections.mirrors import MirrorSettings
-from roost.config.sections.remote import RemoteSettings
+from roost.config.sections.remote import RemoteSettings, parse_wait
 from roost.config.sections.requirements import RequireSettings
 from roost.config.values import store_url
 
@@ -129,7 +129,9 @@ def check_execution(settings: ExecutionSettings, where: Where, *, section: str =
         "limits.stall_timeout": limits.stall_timeout,
     }
     if settings.remote is not None:
-        durations |= {"remote.every": settings.remote.every, "remote.wait": settings.remote.wait}
+        durations["remote.every"] = settings.remote.every
+        wait = settings.remote.wait
+        check_syntax(functools.partial(parse_wait, wait), wait, f"{outer}remote.wait", where)
         store_url.parse_url(
             settings.remote.url, setting=f"{outer}remote.url", where=where(f"{outer}remote.url")
         )

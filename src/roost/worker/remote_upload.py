@@ -29,7 +29,7 @@ from roost.base.errors import NotFound, Refused, RoostError
 from roost.base.interval import parse_duration
 from roost.base.system import process_identity, process_title
 from roost.base.text.terminal_text import escape_control
-from roost.config.sections.remote import RemoteSettings
+from roost.config.sections.remote import RemoteSettings, parse_wait
 from roost.config.values.store_url import parse_url
 from roost.package import sessions
 from roost.package.package import PackageFolder
@@ -273,7 +273,7 @@ def main(arguments: list[str]) -> NoReturn:
     # A session that has taken the package over takes its copy over, too.
     loop = UploadLoop(package, settings, steal=request.taken_over is not None)
     loop.start()
-    deadline = _read_deadline(package.path, stop_fd, parse_duration(settings.wait, setting="remote.wait"))
+    deadline = _read_deadline(package.path, stop_fd, parse_wait(settings.wait))
     _upload_rest(loop, stop_fd, deadline)
     why_not = "the upload was stopped" if time.time() < deadline else "the last upload did not end in time"
     with contextlib.suppress(OSError):

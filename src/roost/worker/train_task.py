@@ -14,12 +14,12 @@ import torch
 import torch.distributed as dist
 
 from roost.base import durable
-from roost.base.interval import parse_duration
 from roost.base.session_end import deadline_files
 from roost.base.system import cpu_wait
 from roost.base.system.worker_protocol import DEADLINE_VARIABLE, EARLY_STOP
 from roost.base.text.timestamps import parse_timestamp
 from roost.config.run_settings import RunSettings
+from roost.config.sections.remote import parse_wait
 from roost.package import sessions
 from roost.package.checkpoints import checkpoint
 from roost.package.package import PackageFolder
@@ -153,7 +153,7 @@ def time_limits(package: PackageFolder, session: Session) -> list[TimeLimit]:
     ends = None if given is None else parse_timestamp(given, setting=DEADLINE_VARIABLE)
     started, remote, upload = float(session.recorded.started or time.time()), session.request.remote, None
     if remote is not None:
-        upload = UploadTime(package.path, parse_duration(str(remote["wait"]), setting="remote.wait"))
+        upload = UploadTime(package.path, parse_wait(str(remote["wait"])))
     return [TimeLimit(ends, started, deadline_files.DeadlineFiles(paths), upload=upload)]
 
 

@@ -101,6 +101,8 @@ def test_settings_are_no_position(line: str) -> None:
 
 def test_the_change_of_a_metric_is_no_metric() -> None:
     assert parse("Epoch 2: val_loss improved from 0.5 to 0.4, saving model").metrics == {}
+    for line in ("HTTP error 404", "urllib: HTTP Error 503: busy", "return code 1", "error code: 7"):
+        assert parse(line).metrics == {}
 
 
 @pytest.mark.parametrize("label", ["Map", "Loading checkpoint shards", "Generating train split"])

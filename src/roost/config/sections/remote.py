@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from roost.base.interval import parse_duration
 from roost.config.sections.field_types import HAS_UNIT, Natural, Positive, help_text
 
 _Rate = Annotated[float, Meta(gt=0)]
@@ -25,7 +26,8 @@ class RemoteSettings(Struct, frozen=True, kw_only=True):
     ] = "bytes"
     max_mb_per_second: Annotated[_Rate | None, help_text("bandwidth of the upload; by default all")] = None
     wait: Annotated[
-        str, help_text("how long the end of a session waits for the last upload", fix=HAS_UNIT)
+        str,
+        help_text("how long a session waits at its end for the last upload; 0s: not at all", fix=HAS_UNIT),
     ] = "5min"
     hold_checkpoints: Annotated[
         bool, help_text("whether a checkpoint that the copy is to have is kept here until it is uploaded")
@@ -36,3 +38,12 @@ class RemoteSettings(Struct, frozen=True, kw_only=True):
     flush: Annotated[str | None, help_text("command after which a mounted drive certainly has uploaded")] = (
         None
     )
+
+
+def parse_wait(wait: str) -> float:
+    """Returns ``remote.wait`` in seconds; 0: the end of a session does not wait for the last upload.
+
+    Raises:
+        ConfigError: It is not a duration.
+    """
+    return parse_duration(wait, setting="remote.wait", may_be_zero=True)

@@ -16,6 +16,7 @@ from roost.base.system.worker_protocol import (
     RENDEZVOUS_VARIABLE,
     REPORT_VARIABLE,
 )
+from roost.config.sections.remote import parse_wait
 from roost.lab.sessions import upload_reserve
 from roost.package import sessions
 from roost.package.owner import owner_file
@@ -123,7 +124,7 @@ def add_session(
     is_bare = plan.is_command and not plan.is_observed
     limits, wait_seconds, machine_end = SessionLimits(**plan.limits), None, deadline
     if (remote := plan.request.get("remote")) is not None:
-        wait_seconds = upload_reserve.wait_seconds(remote)
+        wait_seconds = parse_wait(str(remote["wait"]))
         limits, deadline = upload_reserve.with_reserve(limits, deadline, wait_seconds)
     return SessionSpec(
         argv=[*plan.argv, *([] if is_bare else [package, *own_folder, str(number)])],

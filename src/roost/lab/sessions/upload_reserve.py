@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import Any
 
-from roost.base.interval import parse_duration
 from roost.supervisor.limits import SessionLimits
 
 _SHARE = 0.1
 """Of a short session the reserve is this part: its own work must come first."""
-
-
-def wait_seconds(remote: Mapping[str, Any]) -> float:
-    """Returns ``remote.wait`` of the settings in a session's request, in seconds."""
-    return parse_duration(str(remote["wait"]), setting="remote.wait")
 
 
 def with_reserve(

@@ -46,6 +46,8 @@ _OTHER_BARS = frozenset([
     "casting",
 ])  # fmt: skip
 """Bars with such a word prepare something: they count no steps."""
+_STATUS_WORDS = frozenset(["code", "status", "http", "errno"])
+"""A number after such a word is no result: "HTTP error 404", "return code 1"."""
 _FILLERS = frozenset(["is", "was", "of", "the", "at"])
 _NO_VALUES = frozenset(["from", "to", "than", "by"])
 """After these a number is no value: "val_loss improved from 0.5"."""
@@ -201,7 +203,7 @@ def _parse_line(line: str) -> LineValues:
         elif words[-1] in _STEP_WORDS and match["value"].isdecimal() and not is_other:
             step, of = _count(match["value"]), None if total is None else _count(total)
             taken.add(match.start("value"))
-        elif words[-1] not in _NO_VALUES and (
+        elif not (words[-1] in _NO_VALUES or _STATUS_WORDS.intersection(words)) and (
             _METRIC_WORDS.intersection(words) or words[-2:] == ["learning", "rate"]
         ):
             value = _float(match["value"])
