@@ -108,6 +108,15 @@ def test_a_command_that_is_not_there_is_not_queued(here: Lab, tmp_path: Path, me
     submit_program(TypedProgram(command=["./plain.py"], folder=tmp_path, in_place=True), later())
 
 
+def test_a_program_whose_archive_is_not_there_is_not_queued(here: Lab, tmp_path: Path) -> None:
+    asked = program("true", stage=("no.tar",), in_place=True)
+    with pytest.raises(NotFound, match=r"no\.tar") as refused:
+        submit_program(asked, later(gpus=0))
+    assert refused.value.setting == "--stage" and here.tasks() == []
+    (before,) = submit_program(program("true", in_place=True), later(gpus=0)).tasks
+    assert submit_program(asked, later(gpus=0, after=(before.id,))).tasks
+
+
 def test_a_command_is_queued_without_what_trainings_need() -> None:
     """Each of these takes longer to load than all the rest of a submit."""
     code = "import sys; import roost.operations.programs.submit_program; print(*sys.modules)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
@@ -9,6 +10,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,6 +27,7 @@ from roost.operations.queue.submit import SubmitRequest, check_requests, submit,
 from roost.operations.queue.why import why
 from roost.package import snapshot
 from roost.package.package import PackageFolder
+from roost.project.staging import package_archives
 from tests.dlnest_project import dlnest_project
 from tests.lab.labs import Lab, two_card_lab
 from tests.messages import Messages
@@ -136,6 +139,31 @@ def test_mistakes_are_reported_before_anything_is_made(
     messages.check(refused.value.fix if setting == "--begin" else refused.value)  # which says how long ago
     assert not (tmp_path / "project" / "runs").exists() and here.tasks() == []
     assert daemon_presence.find_daemon(state_folder.lab_folder()) is None
+
+
+def test_an_archive_that_is_not_there_is_reported_before_anything_is_made(here: Lab, tmp_path: Path) -> None:
+    """Unless another task precedes, which may make it."""
+    config = project(tmp_path / "project", max_epochs="1")
+    missing = SubmitRequest(config=config, overrides=["data.stage=no.tar"], options=later())
+    with pytest.raises(NotFound, match=r"no\.tar") as refused:
+        submit(missing)
+    assert refused.value.setting == "data.stage"
+    assert not (tmp_path / "project" / "runs").exists()
+    [before] = submit(SubmitRequest(config=config, options=later())).tasks
+    dependent = dataclasses.replace(missing, options=later(after=(before.id,)))
+    assert len(submit(dependent).tasks) == 1
+
+
+def test_the_archives_of_a_sweep_are_looked_for_once_each(
+    here: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, looked = project(tmp_path / "project", max_epochs="1"), list[Any]()
+    monkeypatch.setattr(
+        package_archives, "require_present", lambda stage, **_: looked.append(stage)
+    )  # which may ask a server
+    overrides = ["data.stage=a.tar,b.tar", "seed=1,2,3"]
+    assert len(submit(SubmitRequest(config=config, overrides=overrides, options=later())).tasks) == 6
+    assert looked == ["a.tar", "b.tar"]
 
 
 def test_a_name_that_is_taken(here: Lab, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from roost.base.errors import UsageError
 from roost.config.run_settings import RunSettings
 from roost.config.sections.limits import LimitSettings
-from roost.operations.programs.program_package import require_time_limit_only
+from roost.operations.programs.program_package import require_archives, require_time_limit_only
 from roost.operations.reading import package_schema
 from roost.operations.sessions.program_plan import program_session
 from roost.operations.sessions.rank_layout import (
@@ -27,7 +27,7 @@ from roost.operations.sessions.session_request import (
 )
 from roost.package import snapshot
 from roost.package.package import PackageFolder
-from roost.package.program_request import STAGE_OPTION, ProgramRequest
+from roost.package.program_request import ProgramRequest
 from roost.package.session_schema import SessionRequest
 
 if TYPE_CHECKING:
@@ -75,26 +75,6 @@ def continue_program(package: PackageFolder, request: ContinueRequest) -> Starte
         os.close(lock_fd)
     started.notes = [*notes, *started.notes]
     return started
-
-
-def require_archives(program: ProgramRequest, package: Path | None = None) -> None:
-    """Checks that the archives of a program are staged here, or can be opened.
-
-    Raises:
-        RoostError: As `roost.project.staging.package_archives.require_present`.
-    """
-    if program.stage:
-        from roost.project.staging import (
-            package_archives,  # and the settings, which most programs do not need
-        )
-
-        package_archives.require_present(
-            list(program.stage),
-            package=package,
-            project=Path(program.project),
-            where=lambda key: None,
-            key=STAGE_OPTION,
-        )
 
 
 def require_one_process(ranks: RankRequest) -> None:

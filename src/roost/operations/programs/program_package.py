@@ -147,6 +147,26 @@ def _expressions(texts: Sequence[str]) -> dict[str, str]:
     return found
 
 
+def require_archives(program: ProgramRequest, package: Path | None = None) -> None:
+    """Checks that the archives of a program are staged here, or can be opened.
+
+    Raises:
+        RoostError: As `roost.project.staging.package_archives.require_present`.
+    """
+    if program.stage:
+        from roost.project.staging import (
+            package_archives,  # and the settings, which most programs do not need
+        )
+
+        package_archives.require_present(
+            list(program.stage),
+            package=package,
+            project=Path(program.project),
+            where=lambda key: None,
+            key=STAGE_OPTION,
+        )
+
+
 def _archives(given: Sequence[str], folder: Path) -> list[str]:
     """Returns the archives with absolute paths, after checking their names and URLs.
 

@@ -18,10 +18,14 @@ from roost.operations.programs.continue_program import (
     continue_program,
     one_process_layout,
     program_settings,
-    require_archives,
     require_one_process,
 )
-from roost.operations.programs.program_package import ProgramDraft, TypedProgram, prepare_program
+from roost.operations.programs.program_package import (
+    ProgramDraft,
+    TypedProgram,
+    prepare_program,
+    require_archives,
+)
 from roost.operations.reading import package_schema
 from roost.operations.sessions.program_plan import program_session
 from roost.operations.sessions.rank_layout import RankRequest

@@ -20,6 +20,7 @@ from roost.operations.programs.program_package import (
     ProgramDraft,
     TypedProgram,
     prepare_program,
+    require_archives,
     require_time_limit_only,
 )
 from roost.operations.queue.new_tasks import (
@@ -58,7 +59,8 @@ def submit_program(program: TypedProgram, options: TaskOptions) -> NewTasks:
         options: The options of the task.
 
     Raises:
-        NotFound: The program, its source, or a task that is a dependency, does not exist.
+        NotFound: The program, its source, an archive of ``--stage``, or a task that is a dependency, does not
+            exist.
         UsageError: Options contradict each other.
         Refused: The code is not copied, by the rule of `roost.operations.programs.program_source`; a task
             could never start; or the lab's folder cannot be used.
@@ -72,6 +74,8 @@ def submit_program(program: TypedProgram, options: TaskOptions) -> NewTasks:
     with prepare_program(program) as draft:
         require_unused_name(draft.root, program.name)
         require_satisfiable([options.need])
+        if not conditions.has_dependencies:  # else another task may make the archives
+            require_archives(draft.request)
         lab.ensure_daemon()
         # An iterator, so that `enqueue` removes the package if it cannot be queued.
         tasks = (create_program_task(draft, options, conditions) for _ in range(1))

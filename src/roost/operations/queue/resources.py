@@ -51,6 +51,11 @@ class TaskConditions(NamedTuple):
     after_any: tuple[str, ...] = ()
     """Ids of tasks that must end first, with any outcome."""
 
+    @property
+    def has_dependencies(self) -> bool:
+        """Whether another task precedes it."""
+        return bool(self.after or self.after_any)
+
 
 def task_conditions(options: TaskOptions, *, requested: float | None = None) -> TaskConditions:
     """Returns the conditions of the start, checked.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +20,7 @@ from roost.config import layers
 from roost.config.dlnest.dlnest_settings import SECTION
 from roost.config.layers import Config
 from roost.config.run_settings import RunSettings
+from roost.config.sections.staging import Stage
 from roost.devices import inventory
 from roost.devices.resource_request import TaskOptions, TrainingTaskOptions
 from roost.lab.queue.task import Task, new_id
@@ -49,7 +50,7 @@ from roost.operations.queue.resources import (
     with_previous_share,
 )
 from roost.operations.reading import package_schema
-from roost.operations.sessions import requirements
+from roost.operations.sessions import archive_requirements, requirements
 from roost.operations.sessions.rank_layout import (
     RankRequest,
     previous_device,
@@ -111,7 +112,7 @@ def submit(request: SubmitRequest, *, report: Callable[[str], None] = _ignore) -
         report: Called with a line of progress at each task of a sweep.
 
     Raises:
-        NotFound: The config, or a task that is a dependency, does not exist.
+        NotFound: The config, an archive of ``data.stage``, or a task that is a dependency, does not exist.
         ConfigError: The config, or a file it names, is wrong.
         UsageError: Options contradict each other.
         Refused: A task could never start; or the lab's folder cannot be used.
@@ -122,6 +123,8 @@ def submit(request: SubmitRequest, *, report: Callable[[str], None] = _ignore) -
         read_variants(request.evaluate.variants)  # before anything is made
     conditions = task_conditions(request.options, requested=request.requested)
     prepared = _prepare(request, report)
+    if not conditions.has_dependencies:  # else another task may make the archives
+        _require_archives([one.plan for one in prepared])
     lab.ensure_daemon()  # before anything is made, because the running daemon may be of another version
     notes = prepared[0].plan.notes(is_check=False)
     return enqueue(_create_tasks(prepared, request, conditions, report)).with_notes(notes)
@@ -237,6 +240,22 @@ def _prepare_one(
     layout = queued_ranks(options, settings, devices=settings.devices, where=config.where)
     body = first_request(plan.project, layout, command=request.command, description=plan.description)
     return PreparedTask(plan, _package_name(request, overrides), options, session_plan(body, settings))
+
+
+def _require_archives(plans: Iterable[TrainingDraft]) -> None:
+    """Checks that the archives are staged here or can be opened; those that trainings share, once.
+
+    Raises:
+        RoostError: As `roost.operations.sessions.archive_requirements.require_archives`.
+    """
+    checked = list[tuple[Path, Stage]]()
+    for plan in plans:
+        found = (plan.project, archive_requirements.stage_of(plan.settings))
+        if found not in checked:
+            archive_requirements.require_archives(
+                plan.settings, project=plan.project, where=plan.config.where
+            )
+            checked.append(found)
 
 
 def _require_possible(options: TaskOptions, settings: RunSettings) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from roost.config.dlnest.dlnest_settings import DlnestSettings
 from roost.config.run_settings import RunSettings
+from roost.config.sections.staging import Stage
 from roost.config.settings import Settings, Where
 from roost.package.results.staged_archives import DLNEST_KEY, STAGE_KEY
 from roost.project.staging import package_archives
@@ -23,7 +24,11 @@ def require_archives(
     Raises:
         RoostError: As `roost.project.staging.package_archives.require_present`.
     """
-    if isinstance(settings, Settings | DlnestSettings):
+    if (stage := stage_of(settings)) is not None:
         key = DLNEST_KEY if isinstance(settings, DlnestSettings) else STAGE_KEY
-        stage = settings.data.stage
         package_archives.require_present(stage, package=package, project=project, where=where, key=key)
+
+
+def stage_of(settings: RunSettings) -> Stage:
+    """Returns the value of ``data.stage``; None if the settings have no archive."""
+    return settings.data.stage if isinstance(settings, Settings | DlnestSettings) else None
