@@ -7,11 +7,13 @@ import os
 import re
 import shutil
 import socket
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from roost.base import durable
 from roost.base.errors import NotFound, Refused
 from roost.config.values.store_url import parse_url
 from roost.package.package import PackageFolder
@@ -467,6 +469,22 @@ def test_an_old_index_under_a_newer_name_is_not_taken(package: PackageFolder, st
     uploading.upload(is_live=False)
     (store / "A" / "index-3.json").write_bytes(old)
     assert index_of(store).step == 20
+
+
+def test_an_index_that_is_deleted_while_the_store_is_listed_hides_no_other(
+    package: PackageFolder, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uploading = uploader(package, store)
+    uploading.upload(is_live=True)
+    save(package, 2)
+    uploading.upload(is_live=True)
+
+    def delete_old(name: str, is_staging: Callable[[str], bool] = durable.is_staging) -> bool:
+        (store / "A" / "index-1.json").unlink(missing_ok=True)
+        return is_staging(name)
+
+    monkeypatch.setattr(durable, "is_staging", delete_old)  # called between the name and the size of each
+    assert copy_of(store).index_numbers() == [2]
 
 
 def test_no_index_is_written_that_no_reader_would_find(package: PackageFolder, store: Path) -> None:

@@ -158,12 +158,13 @@ def _marker(path: Path) -> str | None:
 
 
 def _files(folder: Path) -> dict[str, int]:
+    found: dict[str, int] = {}
     with os.scandir(folder) as entries:
-        return {
-            entry.name: entry.stat().st_size
-            for entry in entries
-            if not durable.is_staging(entry.name) and entry.is_file()
-        }
+        for entry in entries:
+            with contextlib.suppress(FileNotFoundError):  # deleted meanwhile: the rest of the folder is there
+                if not durable.is_staging(entry.name) and entry.is_file():
+                    found[entry.name] = entry.stat().st_size
+    return found
 
 
 def _folders(folder: Path) -> list[str]:
