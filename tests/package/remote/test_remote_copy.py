@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -142,13 +143,27 @@ def test_keep_all_removes_none(package: PackageFolder, store: Path) -> None:
 def test_a_growing_file_is_copied_to_its_last_whole_line(package: PackageFolder, store: Path) -> None:
     records = package.path / "records" / "1.jsonl"
     whole = records.read_bytes()
+    uploading = uploader(package, store)
     with records.open("ab") as file:
         file.write(b'{"step":11,"tra')
+        file.flush()
+        found = uploading.upload(is_live=True).index.files["records/1.jsonl"]
+        assert found.size == len(whole)
+        ended = uploading.upload(is_live=False).index.files["records/1.jsonl"]
+        assert ended.size == records.stat().st_size  # of a session that has ended, with its torn end
     uploading = uploader(package, store)
-    found = uploading.upload(is_live=True).index.files["records/1.jsonl"]
-    assert found.size == len(whole)
-    ended = uploading.upload(is_live=False).index.files["records/1.jsonl"]
-    assert ended.size == records.stat().st_size  # of a session that has ended, with its torn end
+    with records.open("ab") as file:
+        assert uploading.upload(is_live=True).index.files["records/1.jsonl"].size == len(whole)
+    closed = uploading.upload(is_live=True).index.files["records/1.jsonl"]
+    assert closed.size == records.stat().st_size  # by its writer, without another byte
+
+
+def test_a_table_of_the_project_without_a_last_line_end_is_copied_whole(
+    package: PackageFolder, store: Path
+) -> None:
+    (package.path / "labels.csv").write_bytes(b"name,label\na,1\nb,2")
+    found = uploader(package, store).upload(is_live=True).index.files["labels.csv"]
+    assert found.sha256 == hashlib.sha256(b"name,label\na,1\nb,2").hexdigest()
 
 
 def test_of_a_long_output_only_the_last_piece_is_put_again(

@@ -1,4 +1,5 @@
-"""Reads the files of a package for its remote copy: only whole ones, and of growing ones the whole lines.
+"""Reads the files of a package for its remote copy: only whole ones, and of those that are being written the
+whole lines.
 
 The order makes the copy consistent while a session writes: first the committed checkpoints, then all the
 rest. The rows up to the step of a checkpoint are durable before it commits, so they are in the records that
@@ -19,7 +20,7 @@ import signal
 import stat
 import threading
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
@@ -203,11 +204,10 @@ class FileReader:
         data: bytes | None = None
         file: CopiedFile | None
         try:
-            before = os.fstat(fd)
             if _LINES.fullmatch(name) or _GROWING.fullmatch(name):
-                file = self._grown(name, fd, before, is_live)
+                file = self._grown(name, fd, is_live)
             else:
-                file = self._whole(name, fd, before)
+                file = self._whole(name, fd)
                 if file is not None and file.size <= _SMALL_BYTES:
                     data = _pread_all(fd, file.size, 0)
         finally:
@@ -221,8 +221,9 @@ class FileReader:
             pieces = {key: one._replace(data=data) for key, one in pieces.items()}
         found.pieces.update(pieces)
 
-    def _whole(self, name: str, fd: int, before: os.stat_result) -> CopiedFile | None:
+    def _whole(self, name: str, fd: int) -> CopiedFile | None:
         """Returns a file that no process writes; None for another one."""
+        before = os.fstat(fd)
         stamp, known = _stamp(before), self._known.get(name)
         if known is not None and known.stamp == stamp:
             return known.file
@@ -236,13 +237,14 @@ class FileReader:
         self._known[name] = _Known(stamp, file)
         return file
 
-    def _grown(self, name: str, fd: int, before: os.stat_result, is_live: bool) -> CopiedFile:
-        """Returns a file that grows, of a running session up to its last whole line."""
-        stamp, known = _stamp(before), self._known.get(name)
-        if known is not None and known.stamp == stamp:
+    def _grown(self, name: str, fd: int, is_live: bool) -> CopiedFile:
+        """Returns a file that grows; one of lines that is being written up to its last whole line."""
+        has_whole_lines = is_live and _LINES.fullmatch(name) is not None and is_being_written(fd)
+        before = os.fstat(fd)
+        stamp, size, known = _stamp(before), before.st_size, self._known.get(name)
+        if known is not None and known.stamp == stamp and (has_whole_lines or known.file.size == size):
             return known.file
-        size = before.st_size
-        if is_live and _LINES.fullmatch(name):
+        if has_whole_lines:
             size = _end_of_lines(fd, size)
         whole, pieces = hashlib.sha256(), list[str]()
         if known is not None and known.grown is not None and _has_grown(known, stamp, size, fd):
@@ -417,8 +419,3 @@ def _end_of_lines(fd: int, size: int) -> int:
         if start == 0:
             return 0
     return size
-
-
-def total_bytes(pieces: Iterable[Piece]) -> int:
-    """Returns the size of pieces."""
-    return sum(piece.size for piece in pieces)
