@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 from roost.config.sections.remote import RemoteSettings
@@ -23,3 +24,17 @@ def test_the_end_of_a_session_waits_for_no_upload_that_was_given_up(tmp_path: Pa
     status = remote_status.read(package.path)
     assert status is not None
     assert status.state == "refused"
+
+
+def test_the_end_of_a_session_waits_for_no_package_that_was_removed_before_the_first_upload(
+    tmp_path: Path,
+) -> None:
+    package = make(tmp_path / "runs")
+    loop = UploadLoop(package, RemoteSettings(url=str(tmp_path / "store"), every="0.1s"))
+    shutil.rmtree(package.path)
+    loop.start()
+    loop.end_session()
+    assert loop.is_done.wait(60)
+    loop.close()
+    assert not package.path.exists()
+    assert not (tmp_path / "store").exists()

@@ -130,35 +130,37 @@ class UploadLoop:
 
     def _run(self) -> None:
         self._wake.wait(min(_FIRST_SECONDS, self._every))
+        try:
+            with self._locked():
+                self._upload_again_and_again()
+        except OSError as error:  # of request.json: the package was removed, or cannot be read
+            self._give_up(error)
+
+    def _upload_again_and_again(self) -> None:
         delay = _FIRST_DELAY
-        with self._locked():
-            while not self._stop.is_set():
-                self._wake.clear()
-                is_last = self._has_ended.is_set()
-                try:
-                    result = self._upload(is_live=not is_last)
-                    self._note_success(result)
-                    delay, pause = _FIRST_DELAY, self._every if result.is_complete else 0.0
-                    if is_last and result.is_complete:
-                        self.is_done.set()
-                except UploadStopped:
-                    return
-                except NotFound as error:
-                    if not self._package.path.is_dir():  # the package was removed: so it was wanted
-                        self._has_given_up.set()
-                        self.is_done.set()
-                        return
+        while not self._stop.is_set():
+            self._wake.clear()
+            is_last = self._has_ended.is_set()
+            try:
+                result = self._upload(is_live=not is_last)
+                self._note_success(result)
+                delay, pause = _FIRST_DELAY, self._every if result.is_complete else 0.0
+                if is_last and result.is_complete:
+                    self.is_done.set()
+            except UploadStopped:
+                return
+            except NotFound as error:
+                self._give_up(error)
+                return
+            except Exception as error:  # noqa: BLE001  - printed; it must not end the uploads
+                if isinstance(error, Refused) and not isinstance(error, OwnedElsewhere):
                     self._give_up(error)
                     return
-                except Exception as error:  # noqa: BLE001  - printed; it must not end the uploads
-                    if isinstance(error, Refused) and not isinstance(error, OwnedElsewhere):
-                        self._give_up(error)
-                        return
-                    self._note_failure(error)
-                    pause = min(delay, _LONGEST_LAST_DELAY) if self._has_ended.is_set() else delay
-                    delay = min(2 * delay, _LONGEST_DELAY)
-                if not (self._has_ended.is_set() and not is_last):
-                    self._wake.wait(pause)
+                self._note_failure(error)
+                pause = min(delay, _LONGEST_LAST_DELAY) if self._has_ended.is_set() else delay
+                delay = min(2 * delay, _LONGEST_DELAY)
+            if not (self._has_ended.is_set() and not is_last):
+                self._wake.wait(pause)
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
@@ -228,9 +230,10 @@ class UploadLoop:
         self._update(state="failing", error=text, error_since=since)
 
     def _give_up(self, error: Exception) -> None:
-        text = _one_line(error)
-        self._print(f"remote copy: {text}")
-        self._update(state="refused", error=text, error_since=time.time())
+        if self._package.path.is_dir():  # else it was removed: so it was wanted
+            text = _one_line(error)
+            self._print(f"remote copy: {text}")
+            self._update(state="refused", error=text, error_since=time.time())
         self._has_given_up.set()
         self.is_done.set()
 
