@@ -62,7 +62,7 @@ def main(arguments: list[str]) -> int:
     output_start = os.fstat(1).st_size
     calls_path(package, session).parent.mkdir(exist_ok=True)
     _say_how_it_begins(program, checkpoint, command, is_first=is_first)
-    signals, wakeup = _SignalForwarding(), _wake_on_signals()
+    signals, wakeup = SignalForwarding(), _wake_on_signals()
     prctl.system_call()  # loads it here, and not in the child
     if program.stage:
         staging = _stage(package, signals)
@@ -106,7 +106,7 @@ class _Staging(NamedTuple):
     variables: dict[str, str]
 
 
-def _stage(package: Path, signals: _SignalForwarding) -> _Staging | int:
+def _stage(package: Path, signals: SignalForwarding) -> _Staging | int:
     """Stages the archives of a program; returns the exit code of this process if that has failed."""
     argv = [sys.executable, "-P", "-m", "roost.worker.programs.stage_archives", str(package)]
     pipe = subprocess.PIPE
@@ -233,25 +233,25 @@ def _wake_on_signals() -> int:
     return wakeup
 
 
-class _SignalForwarding:
-    """Passes stop signals on to the program; those that come before its start, after it."""
+class SignalForwarding:
+    """Passes stop signals on to a process. One that is started later gets those before it, too: the process
+    before may have ignored them."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
-        self._early: list[int] = []
+        self._received: list[int] = []
         for number in STOP_SIGNALS:
             signal.signal(number, self._pass_on)
 
     def _pass_on(self, number: int, frame: FrameType | None) -> None:
-        if self._process is None:
-            self._early.append(number)
-        else:
+        self._received.append(number)
+        if self._process is not None:
             self._process.send_signal(number)
 
     def forward_to(self, process: subprocess.Popen[bytes]) -> None:
         """Forwards to this process from now on."""
         self._process = process
-        for number in self._early:
+        for number in tuple(self._received):
             process.send_signal(number)
 
     def stop(self) -> None:
