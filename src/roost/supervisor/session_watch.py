@@ -71,13 +71,13 @@ class SessionWatch:
         self._started, self._start_use = now, start_use(now)
         self._system: SystemWatch | None = None
         self._system_at = now + _SYSTEM_SECONDS if spec.system else math.inf
-        # A user at the terminal may pause for any time.
         self._heartbeat = (
             owner_file.Heartbeat(Path(spec.owner), spec.session, spec.token) if spec.owner else None
         )
         self._heartbeat_at = 0.0
         self._durability = DurabilityWatch(f"{spec.package}/remote.json") if spec.is_noticed else None
         self._stall: stall_watch.StallWatch | None = None
+        # A user at the terminal may pause for any time.
         if limits.stall_seconds is not None and not spec.terminal:
             self._stall = stall_watch.StallWatch(spec.progress, output_fds, limits.stall_seconds, now=now)
 

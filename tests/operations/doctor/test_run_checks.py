@@ -77,6 +77,7 @@ def test_mirrors_that_lack_rows(subject: DoctorSubject, tmp_path: Path) -> None:
     lines = list(judge_mirrors(read_mirrors(subject)))
     assert levels(lines) == ["warning", "warning"]
     assert "wandb of one ends at step 20" in lines[0].found and "has no row" in lines[1].found
+    assert f"`roost mirror --flush {made.path}`" in lines[0].fix
 
 
 def test_a_package(subject: DoctorSubject, tmp_path: Path) -> None:

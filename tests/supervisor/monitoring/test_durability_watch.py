@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from roost.lab.scheduling import durability_events
-from roost.supervisor.monitoring import durability_watch
 from roost.supervisor.monitoring.durability_watch import DurabilityWatch
 from tests.package.remote import statuses
 
@@ -34,7 +32,3 @@ def test_a_file_that_is_none_says_nothing(tmp_path: Path, text: str) -> None:
     path = tmp_path / "remote.json"
     path.write_text(text)
     assert not DurabilityWatch(str(path)).is_notice_due(0.0, wall=time.time())
-
-
-def test_it_waits_as_long_as_the_lab() -> None:
-    assert durability_watch.NOT_DURABLE_SECONDS == durability_events.NOT_DURABLE_SECONDS

@@ -7,11 +7,10 @@ from roost.lab.queue.queue_store import QueueStore
 from roost.lab.queue.task import LIVE
 from roost.package.remote import remote_status
 from roost.package.remote.remote_status import RemoteStatus
+from roost.supervisor.monitoring.durability_watch import NOT_DURABLE_SECONDS
 
 NOT_DURABLE = "not durable"
 """The kind of the event."""
-NOT_DURABLE_SECONDS = 600.0
-"""For so long uploads must have failed: a store that does not answer for a minute is no news."""
 _LOOK_SECONDS = 60.0
 
 

@@ -156,7 +156,7 @@ def judge_mirrors(found: Sequence[LateMirror]) -> Iterator[Diagnosis]:
         has = f"ends at step {one.last_step}" if one.last_step >= 0 else "has no row"
         yield warning(
             f"the mirror {one.kind} of {one.package.name} {has}, its records at step {one.recorded_step}",
-            f"the next session sends the rest; `roost logs {one.package}` has the reason",
+            f"`roost mirror --flush {one.package}` sends the rest; `roost logs {one.package}` has the reason",
         )
     if not found:
         yield ok("mirrors of ended runs are complete")

@@ -8,7 +8,7 @@ import json
 
 _LOOK_SECONDS = 60.0
 NOT_DURABLE_SECONDS = 600.0
-"""As `roost.lab.scheduling.durability_events.NOT_DURABLE_SECONDS`, for runs outside the queue."""
+"""For so long uploads must have failed: a store that does not answer for a minute is no news."""
 
 
 class DurabilityWatch:

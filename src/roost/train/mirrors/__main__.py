@@ -3,7 +3,8 @@
 A mirror is a process and not a thread of the training, because its libraries take seconds to import and hold
 the interpreter lock meanwhile, draw from Python's random generator when they wait to retry, and may hang in a
 way that ends no thread. The file of the descriptor FD has a `MirrorTask`; a line on stdin gives the end of
-the session. If stdin ends without that line, the training was killed, and the next session sends the rest.
+the session. If stdin ends without that line, the training was killed, and the next session or `roost mirror
+--flush` sends the rest.
 """
 
 from __future__ import annotations
