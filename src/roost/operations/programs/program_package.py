@@ -154,9 +154,7 @@ def require_archives(program: ProgramRequest, package: Path | None = None) -> No
         RoostError: As `roost.project.staging.package_archives.require_present`.
     """
     if program.stage:
-        from roost.project.staging import (
-            package_archives,  # and the settings, which most programs do not need
-        )
+        from roost.project.staging import package_archives  # and the settings, which most need not
 
         package_archives.require_present(
             list(program.stage),

@@ -152,7 +152,7 @@ def _new_owner(session: int, token: str) -> PackageOwner:
     return PackageOwner(
         format=_FORMAT,
         **process_fields(os.getpid()),
-        user=_user_name(),
+        user=user_name(),
         session=session,
         token=token,
         started=round(now, 3),
@@ -236,7 +236,8 @@ def _encode(owner: PackageOwner) -> bytes:
     return json.dumps(owner, separators=(",\n ", ": ")).encode() + b"\n"
 
 
-def _user_name() -> str:
+def user_name() -> str:
+    """Returns the name of the user of this process."""
     import pwd
 
     try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import pwd
 import re
 import socket
 import time
@@ -17,6 +16,7 @@ from roost.base.system import process_identity
 from roost.base.text.durations import format_age
 from roost.package import sessions
 from roost.package.kinds import PackageKind
+from roost.package.owner import owner_file
 from roost.package.remote import copy_index
 from roost.package.remote.copy_index import CopyIndex, CopyOwner
 
@@ -52,7 +52,7 @@ def own_owner(package: Path) -> CopyOwner:
     return CopyOwner(
         host=socket.gethostname(),
         boot_id=process_identity.boot_id(),
-        user=_user(),
+        user=owner_file.user_name(),
         session=max(sessions.used_numbers(package / "sessions"), default=0),
         time=time.time(),
     )
@@ -132,10 +132,3 @@ def _sha256(path: Path) -> str | None:
         return safe_read.sha256(path)
     except OSError:
         return None
-
-
-def _user() -> str:
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return str(os.getuid())

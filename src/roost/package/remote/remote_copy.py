@@ -111,9 +111,8 @@ class RemoteCopy:
     def read_index(self, number: int) -> CopyIndex:
         """Returns the index of a number. Raises ObjectMissing, StoreError, BrokenIndex."""
         index = copy_index.decode(self.store.get(copy_index.index_name(number)))
-        if (
-            index.number != number
-        ):  # else an old index in the place of the newest would bring back an old state
+        # Else an old index in the place of the newest would bring back an old state.
+        if index.number != number:
             raise BrokenIndex(f"it is the index {index.number}, under another name")
         return index
 

@@ -415,7 +415,7 @@ class Uploader:
         """Whether the store has all bytes of a piece that it lists, from an upload that was cut."""
         try:
             self._copy.get_object(piece.sha256, piece.size)
-        except (ObjectMissing, StoreError):
+        except StoreError:
             return False
         return True
 

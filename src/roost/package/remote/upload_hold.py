@@ -9,6 +9,7 @@ from roost.base.text.byte_sizes import format_bytes
 from roost.config.sections.remote import RemoteSettings
 from roost.package.checkpoints.checkpoint import Manifest
 from roost.package.remote import remote_status
+from roost.package.remote.upload_plan import KeepCount
 
 _MB = 10**6
 
@@ -56,7 +57,7 @@ class UploadHold:
 
 
 def held_checkpoints(
-    found: Sequence[Manifest], kept: Collection[int], *, uploaded: Collection[int], keep: int | str
+    found: Sequence[Manifest], kept: Collection[int], *, uploaded: Collection[int], keep: KeepCount
 ) -> list[Manifest]:
     """Returns the checkpoints that no track keeps and that wait for their upload, by ascending id: those that
     are newer than the copy; if the copy keeps all, each one that it lacks.

@@ -52,7 +52,7 @@ class NamedArchive(NamedTuple):
 
 
 def named_archives(
-    stage: Stage, *, key: str = "data.stage", where: Where = lambda key: None
+    stage: Stage, *, key: str = STAGE_KEY, where: Where = lambda key: None
 ) -> list[NamedArchive]:
     """Returns the archives of ``data.stage``, with their names.
 
@@ -118,7 +118,7 @@ def check(values: Mapping[str, Any], stage: Stage, where: Where) -> None:
                     fix = f"{did_you_mean(name, known)}write {join_names([f'${{{one}}}' for one in known])}"
                 what = f"there is no staged archive ${{{name}}} to refer to"
                 raise ConfigError(what, setting=key, where=where(key), fix=fix)
-    refuse_credentials(value_at(values, ("data", "stage")), "data.stage", where)
+    refuse_credentials(value_at(values, tuple(STAGE_KEY.split("."))), STAGE_KEY, where)
 
 
 def check_dlnest(values: Mapping[str, Any], stage: Stage, where: Where) -> None:
@@ -128,7 +128,7 @@ def check_dlnest(values: Mapping[str, Any], stage: Stage, where: Where) -> None:
         ConfigError: Two archives have one name, or a URL has a credential.
     """
     named_archives(stage, key=DLNEST_KEY, where=where)
-    refuse_credentials(value_at(values, ("roost", "data", "stage")), DLNEST_KEY, where)
+    refuse_credentials(value_at(values, tuple(DLNEST_KEY.split("."))), DLNEST_KEY, where)
 
 
 def refuse_credentials(written: Any, key: str, where: Where) -> None:

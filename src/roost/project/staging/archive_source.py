@@ -14,13 +14,14 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 from roost.base.errors import ConfigError, NotFound, RoostError
+from roost.config.values import store_url
 
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
 _LIBRARIES = {
-    "s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs",
-    "abfss": "adlfs", "hf": "huggingface_hub", "sftp": "paramiko", "ssh": "paramiko", "oci": "ocifs",
+    **{scheme: library.module for scheme, library in store_url.LIBRARIES.items()},
+    "oci": "ocifs",
     "smb": "smbprotocol",
-}  # fmt: skip
+}
 """The library of a scheme of fsspec, as pip names it."""
 _TIMEOUT_SECONDS = 60.0
 _BLOCK_BYTES = 1 << 24
@@ -92,9 +93,7 @@ class ArchiveSource:
 
     @contextlib.contextmanager
     def _opened_http(self) -> Iterator[tuple[int | None, IO[bytes]]]:
-        from roost.project import (
-            http_transfer,
-        )  # httpx takes 0.25 s, not to be spent where nothing is fetched
+        from roost.project import http_transfer  # httpx takes 0.25 s, most archives need none
 
         try:
             with http_transfer.opened(self.location, _TIMEOUT_SECONDS) as (size, pieces):

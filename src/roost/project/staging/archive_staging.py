@@ -30,6 +30,7 @@ from roost.base.system import mounts
 from roost.base.system.process_identity import boot_id
 from roost.base.text.byte_sizes import format_bytes
 from roost.config.sections.staging import StagedArchiveSettings
+from roost.package.results.staged_archives import STAGE_KEY
 from roost.project.staging import archive_source, staging_folder
 from roost.project.staging.archive_source import ArchiveSource
 from roost.project.staging.staging_cache import StagedEntry, StagingCache
@@ -93,7 +94,7 @@ def stage(
     project: Path,
     package: Path | None = None,
     sha256: str | None = None,
-    setting: str = "data.stage",
+    setting: str = STAGE_KEY,
     where: object | None = None,
 ) -> StagedArchive:
     """Returns an archive unpacked on this machine; it is not removed until this process ends.
@@ -202,7 +203,7 @@ class _Staging:
     def _once(self) -> StagedEntry | None:
         source, began = self._source, time.monotonic()
         _print(f"{source.name}: staging {source.shown} to {self._cache.folder}")
-        staging = self._cache.staging_name(self._name)
+        staging = self._cache.make_staging_folder(self._name)
         try:
             files = staging / "files"
             files.mkdir()

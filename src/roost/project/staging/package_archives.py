@@ -18,7 +18,7 @@ from roost.config import interpolation
 from roost.config.sections.staging import Stage
 from roost.config.settings import Where
 from roost.package.results import staged_archives
-from roost.package.results.staged_archives import NamedArchive, StagedRecord
+from roost.package.results.staged_archives import STAGE_KEY, NamedArchive, StagedRecord
 from roost.project.staging import archive_staging
 from roost.project.staging.archive_source import ArchiveSource
 from roost.project.staging.archive_staging import StagedArchive
@@ -79,7 +79,7 @@ def stage_data(
     package: Path,
     project: str,
     where: Where,
-    key: str = "data.stage",
+    key: str = STAGE_KEY,
     only_small: bool = False,
 ) -> StagedData:
     """Returns the archives of a package unpacked on this machine. They stay there until this process ends.
@@ -117,7 +117,7 @@ def stage_data(
 
 
 def require_present(
-    stage: Stage, *, package: Path | None = None, project: Path, where: Where, key: str = "data.stage"
+    stage: Stage, *, package: Path | None = None, project: Path, where: Where, key: str = STAGE_KEY
 ) -> None:
     """Checks, before a session is made, that each archive is staged here or can be opened. None is read.
 

@@ -131,12 +131,13 @@ class StagingCache:
                 path.unlink()
             os.close(fd)
 
-    def staging_name(self, name: str) -> Path:
+    def make_staging_folder(self, name: str) -> Path:
         """Makes an empty folder for what is to be published; within `making`."""
         return durable.make_staging_folder(self.folder / name)
 
     def publish(self, staging: Path, entry: StagedEntry) -> None:
-        """Makes a folder of `staging_name` the entry of its digest, by one rename, unless there is one."""
+        """Makes a folder of `make_staging_folder` the entry of its digest, by one rename, unless there is
+        one."""
         final = self.folder / entry.sha256
         if self._read(entry.sha256) is not None:
             return

@@ -9,9 +9,10 @@ from pathlib import Path
 from roost.base import durable
 from roost.base.errors import ConfigError, RoostError
 from roost.base.system import mounts, state_folder
+from roost.package.results.staged_archives import STAGE_KEY
 
 VARIABLE = "ROOST_SCRATCH"
-SETTING = "data.stage.to"
+SETTING = f"{STAGE_KEY}.to"
 ANOTHER_FOLDER = f"name a folder on another disk: {SETTING}, or the variable {VARIABLE}"
 
 
