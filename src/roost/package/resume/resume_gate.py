@@ -54,8 +54,7 @@ SAFE_SETTINGS = (
 """Settings, and sections with all their keys, that may change between two sessions without changing the
 weights. They determine when a run ends, what it keeps, shows and records, and what happens after a failed
 step; or the devices, for which the worker reports what becomes inexact; or where an archive of data is: the
-digest is compared. All others, including the user's own
-keys, are refused without ``--force``."""
+digest is compared. All others, including the user's own keys, are refused without ``--force``."""
 
 _SAFE_KEYS = ("save_root", CHECKPOINTS)
 """The safe keys of DLNest's contract. In it, `SAFE_SETTINGS` are in the section ``roost``."""
