@@ -6,9 +6,7 @@ In reading order:
 - card: a card and its processes, as every source reports them
 - device_types: the types of devices that a session may ask for
 - inventory: reads the cards from the source that ROOST_DEVICES selects
-- nvml: queries NVIDIA's driver through a child process
-- driver_process: the program of that child
-- driver_report: parses the child's answers into cards and their health
+- driver: the cards of NVIDIA's driver, and their health
 - simulated_cards: cards from a text or a scenario file
 - visible_cards: the cards that CUDA_VISIBLE_DEVICES leaves
 - shared_folder: lists files in a folder that every user may write to

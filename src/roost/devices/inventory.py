@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from roost.base.errors import UsageError
 from roost.devices import simulated_cards
 from roost.devices.card import Card
-from roost.devices.nvml import DriverClient
+from roost.devices.driver.nvml import DriverClient
 
 VARIABLE = "ROOST_DEVICES"
 

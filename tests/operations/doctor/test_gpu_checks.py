@@ -12,7 +12,7 @@ import pytest
 
 from roost.devices import inventory
 from roost.devices.card import Card, CardProcess
-from roost.devices.driver_report import CardHealth, DriverHealth
+from roost.devices.driver.driver_report import CardHealth, DriverHealth
 from roost.operations.doctor import driver_facts
 from roost.operations.doctor.diagnosis import DoctorSubject
 from roost.operations.doctor.driver_facts import DriverFacts, ask_driver

@@ -18,8 +18,9 @@ from collections.abc import Callable
 from typing import Any
 
 from roost.base.errors import RoostError
-from roost.devices import driver_process, inventory, simulated_cards
+from roost.devices import inventory, simulated_cards
 from roost.devices.card import Card
+from roost.devices.driver import driver_process
 
 LIMIT_SECONDS = 40.0
 

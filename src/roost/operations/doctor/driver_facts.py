@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from roost.base.errors import RoostError
-from roost.devices import inventory, nvml, visible_cards
+from roost.devices import inventory, visible_cards
 from roost.devices.card import Card
-from roost.devices.driver_report import DriverError, DriverHealth
+from roost.devices.driver import nvml
+from roost.devices.driver.driver_report import DriverError, DriverHealth
 
 _PCI = Path("/sys/bus/pci/devices")
 _NVIDIA, _DISPLAY = "0x10de", "0x03"

@@ -9,7 +9,7 @@ from roost.base.text.byte_sizes import format_memory
 from roost.base.text.word_list import join_names
 from roost.devices import lease_files
 from roost.devices.card import Card
-from roost.devices.driver_report import CardHealth
+from roost.devices.driver.driver_report import CardHealth
 from roost.devices.lease_files import CardLease
 from roost.operations.doctor.diagnosis import Diagnosis, DoctorSubject, ok, problem, warning
 from roost.operations.doctor.driver_facts import DriverFacts

@@ -75,7 +75,8 @@ def _import_first_modules() -> None:
 
     from roost.base import traceback_frames  # noqa: F401
     from roost.base.text import terminal_text  # noqa: F401
-    from roost.devices import inventory, nvml, visible_cards  # noqa: F401
+    from roost.devices import inventory, visible_cards  # noqa: F401
+    from roost.devices.driver import nvml  # noqa: F401
     from roost.project import device_choice, native_project, trainer_assembly  # noqa: F401
     from roost.train.model import memory_estimate, model_summary, simulated_memory  # noqa: F401
 

@@ -2,9 +2,9 @@
 (standard library, and NVIDIA's pynvml).
 
 ``python -I -S driver_process.py PYNVML_FILE LIMIT_SECONDS`` writes one line of JSON for each line of its
-input: for the line ``health`` the state of the driver, for any other the cards. `roost.devices.driver_report`
-reads both. The process ends with its input. It also ends when one answer takes longer than the limit: the
-parent, which would have killed it by then, no longer exists.
+input: for the line ``health`` the state of the driver, for any other the cards.
+`roost.devices.driver.driver_report` reads both. The process ends with its input. It also ends when one answer
+takes longer than the limit: the parent, which would have killed it by then, no longer exists.
 """
 
 # Standard library only

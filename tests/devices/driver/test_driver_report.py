@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from roost.devices.card import Card, CardProcess
-from roost.devices.driver_report import DriverError, parse_cards, process_owner
+from roost.devices.driver.driver_report import DriverError, parse_cards, process_owner
 from tests.messages import Messages
 
 CAPTURED = Path(__file__).with_name("captured.json").read_bytes()

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from roost.devices.driver_report import CardHealth, DriverError, DriverHealth
-from roost.devices.nvml import read_health
+from roost.devices.driver.driver_report import CardHealth, DriverError, DriverHealth
+from roost.devices.driver.nvml import read_health
 from tests.devices.nvidia import Driver
 
 

@@ -17,9 +17,9 @@ from types import TracebackType
 from typing import Self
 
 from roost.base.errors import Refused
-from roost.devices import driver_process, driver_report
 from roost.devices.card import Card
-from roost.devices.driver_report import DriverError, DriverHealth
+from roost.devices.driver import driver_process, driver_report
+from roost.devices.driver.driver_report import DriverError, DriverHealth
 
 FIRST_ANSWER_SECONDS = 15.0
 """Limit for the first answer of a child. The driver wakes each card that no process uses, which takes about a
@@ -121,7 +121,7 @@ class _StillOpening(DriverError):
 
 
 class _QueryProcess:
-    """A process that runs `roost.devices.driver_process`."""
+    """A process that runs `roost.devices.driver.driver_process`."""
 
     def __init__(self, timeout_seconds: float) -> None:
         self._timeout_seconds = timeout_seconds

@@ -1,4 +1,4 @@
-"""Parses the answers of `roost.devices.driver_process` into cards, and into their health."""
+"""Parses the answers of `roost.devices.driver.driver_process` into cards, and into their health."""
 
 from __future__ import annotations
 
@@ -117,8 +117,8 @@ def process_owner(pid: int) -> str | None:
 
 
 def parse_cards(line: bytes, owner: Callable[[int], str | None] = process_owner) -> list[Card]:
-    """Returns the cards of one answer of `roost.devices.driver_process`; a card with MIG is replaced by its
-    instances.
+    """Returns the cards of one answer of `roost.devices.driver.driver_process`; a card with MIG is replaced
+    by its instances.
 
     Raises:
         DriverError: The answer is malformed, or the driver has failed as a whole.

@@ -16,7 +16,7 @@ from typing import Any
 import pynvml
 import pytest
 
-from roost.devices import driver_process as program
+from roost.devices.driver import driver_process as program
 from tests.devices.nvidia import GB, TWO, Driver
 
 NO_WORD = dict.fromkeys(

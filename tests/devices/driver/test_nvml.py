@@ -10,9 +10,9 @@ import pytest
 
 from roost.base.errors import Refused
 from roost.base.system.process_identity import read_stat
-from roost.devices import nvml
 from roost.devices.card import Card
-from roost.devices.nvml import DriverClient
+from roost.devices.driver import nvml
+from roost.devices.driver.nvml import DriverClient
 from tests.devices.nvidia import TWO, Driver
 from tests.messages import Messages
 from tests.waiting import wait_for
