@@ -11,6 +11,7 @@ from roost.package.checkpoints.checkpoint import Manifest
 from roost.package.remote import remote_status
 from roost.package.remote.remote_status import RemoteStatus
 from roost.package.remote.upload_hold import UploadHold, held_checkpoints
+from roost.package.remote.upload_plan import KeepCount
 from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.progress import Progress
 
@@ -24,7 +25,7 @@ def manifests(*ids: int) -> list[Manifest]:
     "keep, uploaded, held",
     [(2, [], [0, 1, 2]), (2, [1], [2]), (2, [4], []), ("all", [1, 4], [0, 2])],
 )
-def test_what_is_newer_than_the_copy_stays(keep: int | str, uploaded: list[int], held: list[int]) -> None:
+def test_what_is_newer_than_the_copy_stays(keep: KeepCount, uploaded: list[int], held: list[int]) -> None:
     found = held_checkpoints(manifests(0, 1, 2, 3, 4), {3, 4}, uploaded=uploaded, keep=keep)
     assert [one.id for one in found] == held
 
