@@ -272,7 +272,7 @@ def test_a_program_does_not_outlive_its_guard_and_supervisor(code: Path) -> None
         pids.append(int(Path(f"/proc/{pids[-1]}/stat").read_text().rpartition(")")[2].split()[1]))
     for pid in reversed(pids[2:]):
         os.kill(pid, signal.SIGKILL)
-    process.communicate(timeout=60)
+    process.communicate(timeout=100)
     wait_for(lambda: not any(map(is_running, pids[:2])))
 
 
@@ -314,7 +314,7 @@ def test_a_program_that_is_asked_to_stop(code: Path) -> None:
     assert any("Ctrl-C asks the program to end" in line for line in process.stdout)
     assert "ready\n" in process.stdout
     process.send_signal(signal.SIGINT)
-    said, _ = process.communicate(timeout=60)
+    said, _ = process.communicate(timeout=100)
     assert process.returncode == 75 and "by SIGTERM; Ctrl-C again" in said, said
     assert PackageFolder.open(package).state == "stopped" and series(PackageFolder.open(package), "loss")[
         1
