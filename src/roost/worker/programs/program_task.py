@@ -36,6 +36,7 @@ from roost.base.system.worker_protocol import (
 )
 from roost.package.program_request import ProgramRequest
 from roost.worker.programs import own_checkpoint
+from roost.worker.programs.own_lines import print_own
 
 _QUIET_SECONDS = 0.5
 """A program that ends before this, and prints no number, is not observed at all."""
@@ -184,7 +185,7 @@ def _restore(package: Path, files: dict[str, bytes]) -> None:
         except OSError as error:
             text = f"has written over {name} of its package, which cannot be put back: {error}"
         if package.is_dir():
-            print(f"the program {text}", flush=True)
+            print_own(f"the program {text}")
 
 
 def _are_settings(path: Path) -> bool:
@@ -220,7 +221,7 @@ def _say_how_it_begins(
         line = "has no checkpoint yet: it begins again"
     else:
         line = f"finds its checkpoint in ROOST_RESUME_FROM: {checkpoint}"
-    print(f"the program {line}", flush=True)
+    print_own(f"the program {line}")
 
 
 def _wake_on_signals() -> int:
@@ -271,7 +272,7 @@ def _start_observer(
     try:
         return subprocess.Popen(argv, env=own, stdin=subprocess.PIPE, start_new_session=True)
     except OSError as error:
-        print(f"the program is not observed, no metrics are recorded: {error}", flush=True)
+        print_own(f"the program is not observed, no metrics are recorded: {error}")
         return None
 
 
@@ -296,10 +297,10 @@ def _end_observer(observer: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         observer.kill()
         observer.wait()
-        print("the observer did not end in time: the last metrics may be missing", flush=True)
+        print_own("the observer did not end in time: the last metrics may be missing")
         return
     if code:
-        print("the observer was killed: metrics may be missing", flush=True)
+        print_own("the observer was killed: metrics may be missing")
 
 
 def _say_what_it_leaves(calls: Path) -> None:
@@ -308,7 +309,7 @@ def _say_what_it_leaves(calls: Path) -> None:
         return
     time.sleep(_LEAVING_SECONDS)
     if left := _running(calls):
-        print(f"the program has left {', '.join(left)}: what it starts ends with it", flush=True)
+        print_own(f"the program has left {', '.join(left)}: what it starts ends with it")
 
 
 def _running(calls: Path) -> list[str]:
