@@ -1,6 +1,6 @@
 """The observer of a program: a process beside it that turns what it writes into rows and progress.
 
-``python -P -m roost.worker.programs.observer PACKAGE SESSION BYTE`` reads, twice a second, what was
+``python -P -m roost.worker.programs.observer PACKAGE SESSION BYTE TIME`` reads, twice a second, what was
 added to the output, to event files, CSV files and the file of reported calls, until its stdin is closed; then
 once more. It is a process of its own because an expression of the user may take long, and the program must
 not notice.
@@ -57,9 +57,10 @@ class Observer:
         package: The package of the program.
         session: The number of the session.
         output_start: Where in the output it begins, in bytes.
+        began: When the program was started, in Unix seconds; older files are not its own.
     """
 
-    def __init__(self, package: Path, session: int, output_start: int) -> None:
+    def __init__(self, package: Path, session: int, output_start: int, began: float) -> None:
         self._package = PackageFolder(package)
         request = self._package.request
         self._program = ProgramRequest.of(request)
@@ -69,7 +70,7 @@ class Observer:
         self._calls_offset = 0
         self._output_offset = output_start
         self._rest = b""
-        self._began = time.time()
+        self._began = began
         self._next_search = 0.0
         self._next_bar_row = 0.0
         self._copied = set(self._package.manifest.get("files", ()))
@@ -239,9 +240,9 @@ class Observer:
 
 def main(arguments: list[str]) -> None:
     """Observes a session."""
-    path, session, output_start = arguments
+    path, session, output_start, began = arguments
     try:
-        Observer(Path(path), int(session), int(output_start)).run()
+        Observer(Path(path), int(session), int(output_start), float(began)).run()
     except Exception as error:  # noqa: BLE001  - the output is the program's: a traceback there reads as its own
         text = " ".join(f"{type(error).__name__}: {error}".split())
         print_own(f"the observer has failed, metrics may be missing: {text}")

@@ -41,8 +41,8 @@ from roost.worker.programs.own_lines import print_own
 _QUIET_SECONDS = 0.5
 """A program that ends before this, and prints no number, is not observed at all."""
 _SHORT_OUTPUT = 1 << 16
-_OBSERVER_SECONDS = 10.0
-"""How long the observer may take to read the rest."""
+_OBSERVER_SECONDS = 60.0
+"""How long the observer may take to read the rest. On a busy machine its start alone took ten seconds."""
 _LEAVING_SECONDS = 0.5
 """How long the processes of a program may take to end after it, before that is worth a line."""
 _NOT_FOUND_EXIT_CODE = 127
@@ -70,6 +70,7 @@ def main(arguments: list[str]) -> int:
         if isinstance(staging, int):
             return staging
         environment |= staging.variables
+    began = time.time()
     try:
         process = subprocess.Popen(
             command,
@@ -87,12 +88,12 @@ def main(arguments: list[str]) -> int:
         if select.select([wakeup], [], [], seconds)[0]:
             os.read(wakeup, 4096)
         else:
-            observer = _start_observer(package, session, environment, output_start)
+            observer = _start_observer(package, session, environment, output_start, began)
             start_at = math.inf
     signals.stop()
     _restore(package, own_files)
     if observer is None and _has_something(package, session, output_start):
-        observer = _start_observer(package, session, environment, output_start)
+        observer = _start_observer(package, session, environment, output_start, began)
     if observer is not None:
         _end_observer(observer)
     if process.returncode == 0:
@@ -262,13 +263,13 @@ class _SignalForwarding:
 
 
 def _start_observer(
-    package: Path, session: int, environment: dict[str, str], output_start: int
+    package: Path, session: int, environment: dict[str, str], output_start: int, began: float
 ) -> subprocess.Popen[bytes] | None:
     own = {name: value for name, value in environment.items() if name not in (CALLS_VARIABLE, "PYTHONPATH")}
     if before := os.environ.get("PYTHONPATH"):
         own["PYTHONPATH"] = before
     argv = [sys.executable, "-P", "-m", "roost.worker.programs.observer"]
-    argv += [str(package), str(session), str(output_start)]
+    argv += [str(package), str(session), str(output_start), str(began)]
     try:
         return subprocess.Popen(argv, env=own, stdin=subprocess.PIPE, start_new_session=True)
     except OSError as error:
