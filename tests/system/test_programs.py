@@ -223,7 +223,11 @@ BAD: dict[str, tuple[str, int, str]] = {
         1,
         "exited with 1: no data",
     ),
-    "is killed": ("import os; os.kill(os.getpid(), 9)", 1, "SIGKILL"),
+    "is killed": (
+        "import os; os.kill(os.getpid(), 9)",
+        1,
+        "roost: the command crashed: killed by SIGKILL",
+    ),
     "forks and leaves": (
         "import os, time\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(1000)\nprint('left')",
         0,
