@@ -135,6 +135,7 @@ def test_a_cell_as_a_program(tmp_path: Path) -> None:
         book.run("%load_ext roost")
         cell = book.run(source)
         assert "step 2 loss 0.333" in shown(cell, "text/html")[0] and "package: runs/one" in text(cell)
+        assert "  %%roost --name one\n" in text(book.run("%roost ls"))
         assert "has ended with success" in text(book.run(source))
         cell = book.fail("%%roost\n\n1 / 0")
         assert 'cell.py", line 3' in shown(cell, "text/html")[0].replace("&quot;", '"'), "as in the cell"
