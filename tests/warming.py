@@ -62,7 +62,7 @@ def temporary_folder(folder: Path) -> Iterator[Path]:
 
 def wait_until_ready(folder: Path) -> None:
     """Waits until the template whose socket is in the folder takes requests."""
-    wait_for(lambda: any(not file.suffix for file in folder.glob("*")), timeout_seconds=60)
+    wait_for(lambda: any(not file.suffix for file in folder.glob("*")))
 
 
 def forks(spec: SessionSpec) -> bool:
@@ -72,5 +72,5 @@ def forks(spec: SessionSpec) -> bool:
         return False
     found.stdin.close()
     found.stderr.close()
-    assert found.wait(timeout=20) == 1  # it has received no spec
+    assert found.wait(timeout=100) == 1  # it has received no spec
     return True

@@ -47,7 +47,7 @@ def stub(*answers: bytes) -> Iterator[str]:
             kept.append(connection)
             if answer:
                 connection.close()
-        done.wait(20)
+        done.wait(100)
         for connection in kept:
             connection.close()
 

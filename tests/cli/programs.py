@@ -15,6 +15,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.waiting import MAX_SECONDS
+
 ROOST = [sys.executable, "-m", "roost.cli"]
 
 
@@ -51,7 +53,7 @@ class Terminal:
         os.close(other)
         self.seen = ""
 
-    def wait_for(self, text: str, timeout_seconds: float = 60.0) -> str:
+    def wait_for(self, text: str, timeout_seconds: float = MAX_SECONDS) -> str:
         """Reads until ``text`` was shown; gives everything so far."""
         deadline = time.monotonic() + timeout_seconds
         while text not in self.seen:
@@ -97,7 +99,7 @@ class Terminal:
         """Waits for the program; gives its exit code and everything that was shown."""
         while self._read(60.0):
             continue
-        code = self.process.wait(60)
+        code = self.process.wait(100)
         self.hang_up()
         return code, self.seen
 

@@ -246,7 +246,7 @@ def test_the_next_command_sends_for_a_run_that_was_killed_with_its_guard(tmp_pat
     file.touch(mode=0o600)
     file.write_text(f"least_minutes: 0\nreceivers: {{a: {{kind: webhook, url: '{web.url}'}}}}")
     assert roost("--version", **env).returncode == 0
-    wait_for(lambda: not entry.exists(), 20.0)
+    wait_for(lambda: not entry.exists())
     web.close()
     assert [one.body["event"] for one in web.asked] == ["fail"]
 
@@ -262,6 +262,6 @@ def test_what_the_encoding_of_the_terminal_lacks_becomes_an_escape(tmp_path: Pat
 def test_the_current_folder_was_removed(tmp_path: Path, messages: Messages) -> None:
     (tmp_path / "gone").mkdir()
     command = ["sh", "-c", 'rmdir "$0" && exec "$@"', str(tmp_path / "gone"), *ROOST, "ls"]
-    said = subprocess.run(command, cwd=tmp_path / "gone", capture_output=True, text=True, timeout=60)
+    said = subprocess.run(command, cwd=tmp_path / "gone", capture_output=True, text=True, timeout=100)
     assert said.returncode == 1
     messages.check(said.stderr)

@@ -41,6 +41,14 @@ def test_everything_has_its_place(tmp_path: Path) -> None:
     assert "\x1b[2J" not in shown
 
 
+def test_the_source_of_a_program_is_shown(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs")
+    request = json.loads((made.path / "request.json").read_bytes())
+    request["source"], request["git"] = "git+https://host/repo@v1", {"commit": "abc", "dirty": False}
+    (made.path / "request.json").write_text(json.dumps(request))
+    assert "  from git+https://host/repo@v1  git abc\n" in text(made.path)
+
+
 def test_what_nobody_has_set_is_counted(tmp_path: Path, messages: Messages) -> None:
     made = package(tmp_path / "runs")
     origins = {"max_epochs": "config.yaml:1", "runner": "config.yaml:2", "model.features": "default"}

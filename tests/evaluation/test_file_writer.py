@@ -61,20 +61,20 @@ def test_little_is_pending(tmp_path: Path) -> None:
     def block(operation: str, path: str) -> None:
         if operation == "open":
             reached.set()
-            gate.wait(30)
+            gate.wait(100)
 
     durable.fault = block
     try:
         with FileWriter(tmp_path, num_threads=1, max_pending_bytes=1000) as files:
             files.add(0, "x", np.zeros(100, np.uint8))
-            reached.wait(30)
+            reached.wait(100)
             files.add(1, "x", np.zeros(800, np.uint8))
             second = threading.Thread(target=files.add, args=(2, "x", np.zeros(500, np.uint8)))
             second.start()
             second.join(0.05)
             assert second.is_alive()
             gate.set()
-            second.join(30)
+            second.join(100)
             assert not second.is_alive()
             files.add(3, "x", np.zeros(5000, np.uint8))  # larger than the limit: taken alone
     finally:

@@ -30,7 +30,7 @@ from roost.operations.queue.submit import SubmitRequest
 from roost.supervisor.guard_start import GuardProcess
 from roost.supervisor.session_spec import SessionSpec
 from tests import processes
-from tests.waiting import wait_for
+from tests.waiting import MAX_SECONDS, wait_for
 
 
 def options(need: ResourceRequest | None, **wanted: Any) -> TaskOptions:
@@ -168,14 +168,17 @@ class Lab:
         with self.store() as store:
             return store.task(id)
 
-    def wait_for(self, id: str, *states: str, timeout_seconds: float = 20.0) -> Task:
+    def wait_for(self, id: str, *states: str, timeout_seconds: float = MAX_SECONDS) -> Task:
         """Waits until a task is in one of these states, ended if none is named. Returns it."""
         with self.store() as store:
             wait_for(lambda: store.task(id).state in (states or ENDED), timeout_seconds)
             return store.task(id)
 
     def wait_for_all(
-        self, look: Callable[[Sequence[Task]], None] = lambda _: None, *, timeout_seconds: float = 100.0
+        self,
+        look: Callable[[Sequence[Task]], None] = lambda _: None,
+        *,
+        timeout_seconds: float = MAX_SECONDS,
     ) -> list[Task]:
         """Waits until all tasks have ended; calls ``look`` with them from time to time."""
         deadline = time.monotonic() + timeout_seconds

@@ -209,7 +209,7 @@ def test_whose_folder_is_gone_it_starts_nothing_more_and_ends(lab: Lab) -> None:
         assert ready.readline(), "one that has not begun to listen refuses to"
         lab.submit("echo ran >> ran", begin=time.time() + 0.5)
         lab.state.rename(lab.folder / "gone")
-        assert daemon.wait(20) == 0
+        assert daemon.wait(100) == 0
     said = (lab.folder / "log").read_text()
     assert "queue" in said
     assert not lab.lines("ran") and not lab.state.exists()

@@ -63,7 +63,7 @@ def guard_killed(session: Session) -> None:
     """The run goes on, and is then ended by its supervisor alone."""
     assert session.child is not None
     session.child.kill()
-    session.child.wait(10)
+    session.child.wait(100)
     wait_for(lambda: "guard_lost" in session.record())
     assert session.locked()
     os.kill(session.supervisor_pid, signal.SIGQUIT)
@@ -81,7 +81,7 @@ def _kill_both(session: Session) -> None:
     for signum in (signal.SIGSTOP, signal.SIGKILL):
         session.child.send_signal(signum)
         os.kill(session.supervisor_pid, signum)
-    session.child.wait(10)
+    session.child.wait(100)
     kill_abandoned([session.token], [record["cgroup"]] if record["cgroup"] else [])
     if not record["cgroup"]:
         # Nothing tells whose this one is: only a cgroup would.
@@ -143,11 +143,11 @@ def round_of(
     """One run with everything below it, killed in one way: then all are gone, and the record says how."""
     with held(session.folder) as fd:
         session.start_spec(spec)
-        session.wait_until("ready", timeout_seconds=60)  # torch loads itself
+        session.wait_until("ready")  # torch loads itself
         assert len(session.living()) >= num_living
         assert not all_gone(fd)
         kill(session)
-        wait_for(lambda: not session.locked(), timeout_seconds=20)
+        wait_for(lambda: not session.locked())
         survivors = session.living()
         assert survivors == []
         wait_for(lambda: all_gone(fd), timeout_seconds=1)

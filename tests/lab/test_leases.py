@@ -71,7 +71,7 @@ def test_they_are_held_as_long_as_it_runs(session: Session, root: Path) -> None:
     assert num_held() == 2
     forget_times(root)
     (session.folder / "go").write_text("")
-    assert child.wait(20) == 0
+    assert child.wait(100) == 0
     assert num_held() == 0
     assert ends_are_noted(root)
 
@@ -88,7 +88,7 @@ def test_a_killed_supervisor_leaves_them_to_the_guard_until_all_has_ended(
     wait_for(lambda: (stat := process_identity.read_stat(session.supervisor_pid)) is None or stat.ended)
     assert session.living() != [] and num_held() == 2
     child.send_signal(signal.SIGCONT)
-    assert child.wait(20) == 1
+    assert child.wait(100) == 1
     assert session.living() == [] and num_held() == 0
     assert ends_are_noted(root)
 
@@ -98,7 +98,7 @@ def test_a_killed_guard_leaves_them_to_the_supervisor(session: Session, root: Pa
     child = leased(session, session.spec("here('ready'); open('go').read(); end('succeeded', 0)"))
     session.wait_until("ready")
     child.kill()
-    child.wait(10)
+    child.wait(100)
     assert num_held() == 2
     (session.folder / "go").write_text("")
     wait_for(lambda: num_held() == 0)
@@ -113,7 +113,7 @@ def test_with_both_killed_they_are_free_whatever_is_left(session: Session) -> No
     wait_for(lambda: is_stopped(child.pid))
     os.kill(session.supervisor_pid, signal.SIGKILL)
     child.kill()
-    child.wait(10)
+    child.wait(100)
     wait_for(lambda: num_held() == 0)
     assert len(session.living()) >= 3
 
@@ -127,7 +127,7 @@ def test_they_are_marked_while_it_runs(session: Session, root: Path) -> None:
     wait_for(lambda: all(found.ended > found.record.since for found in lease_files.all_leases(root)))
     assert num_held() == 2
     child.send_signal(signal.SIGQUIT)
-    assert child.wait(20) == 130
+    assert child.wait(100) == 130
 
 
 def test_a_start_that_fails_keeps_none(session: Session) -> None:
@@ -145,5 +145,5 @@ def test_they_outlast_a_restart(session: Session) -> None:
     session.wait_until("second")
     assert num_held() == 2
     child.send_signal(signal.SIGQUIT)
-    assert child.wait(20) == 130
+    assert child.wait(100) == 130
     assert num_held() == 0

@@ -20,7 +20,7 @@ def finished_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     started = run(request)
     shutil.rmtree(config.parent)
     assert started.process is not None
-    assert started.process.wait(60) == 0, (started.package / "_output.txt").read_text()
+    assert started.process.wait(100) == 0, (started.package / "_output.txt").read_text()
     return started.package
 
 

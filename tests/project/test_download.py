@@ -193,13 +193,13 @@ def other_process(url: str, target: Path, stderr: int = subprocess.PIPE) -> subp
 def test_of_two_that_begin_at_once_one_fetches(mirror: Mirror, tmp_path: Path) -> None:
     target = tmp_path / "a.gz"
     first = other_process(mirror.url("hold") + "a.gz", target)
-    assert mirror.half_sent.wait(30)
+    assert mirror.half_sent.wait(100)
     assert not target.exists()
     second = other_process(mirror.url("good") + "a.gz", target)
     assert second.stderr is not None
     assert "waiting" in second.stderr.readline()
     mirror.go_on.set()
-    assert first.communicate(timeout=30) and second.communicate(timeout=30)
+    assert first.communicate(timeout=100) and second.communicate(timeout=100)
     assert (first.returncode, second.returncode) == (0, 0)
     assert mirror.asked == ["/hold/a.gz"] and only(target)
 
@@ -208,12 +208,12 @@ def test_what_a_killed_download_leaves_harms_nothing(mirror: Mirror, tmp_path: P
     target = tmp_path / "a.gz"
     (tmp_path / ".b.gz.tmp-0123456789ab").write_bytes(b"another download's")
     killed = other_process(mirror.url("hold") + "a.gz", target)
-    assert mirror.half_sent.wait(30)
+    assert mirror.half_sent.wait(100)
     waiting = other_process(mirror.url("good") + "a.gz", target)
     assert waiting.stderr is not None and "waiting" in waiting.stderr.readline()
     killed.kill()
-    killed.communicate(timeout=30)
-    waiting.communicate(timeout=30)
+    killed.communicate(timeout=100)
+    waiting.communicate(timeout=100)
     assert waiting.returncode == 0 and target.read_bytes() == DATA
     assert {path.name for path in tmp_path.iterdir()} == {"a.gz", ".b.gz.tmp-0123456789ab"}
 
@@ -227,5 +227,5 @@ def test_a_bar_on_a_terminal(mirror: Mirror, tmp_path: Path) -> None:
         while piece := os.read(ours, 4096).decode():
             shown += piece
     os.close(ours)
-    assert process.wait(30) == 0 and only(tmp_path / "a.gz")
+    assert process.wait(100) == 0 and only(tmp_path / "a.gz")
     assert "\ra.gz [########################] 250.0 of 250.0 kB, 100%" in shown

@@ -190,7 +190,7 @@ class Slow:
 
     def __enter__(self) -> Slow:
         self._thread.start()
-        wait_for(lambda: self.came >= self._count, 60)
+        wait_for(lambda: self.came >= self._count)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -235,7 +235,7 @@ class Slow:
 def large(server: Server) -> str:
     """A run with an output, records and a file of megabytes."""
     task = server.lab.submit("yes 0123456789abcdef | head -c 10000000; head -c 30000000 /dev/zero >large")
-    package = server.lab.wait_for(task, timeout_seconds=60).package
+    package = server.lab.wait_for(task).package
     (Path(package) / "records").mkdir(exist_ok=True)
     with (Path(package) / "records" / "1.jsonl").open("w") as file:
         file.write('{"session":1,"start_step":0,"time":1.0}\n')
@@ -320,8 +320,8 @@ def test_clients_that_disconnect_leave_nothing_open(server: Server, large: str, 
     pid = server.about.pid
     for number in range(100):
         come(number)  # threads, and whatever else is made once, are there then
-    wait_for(lambda: held(pid) < 30, 60)
+    wait_for(lambda: held(pid) < 30)
     before = held(pid)
     with flat(server), ThreadPoolExecutor(16) as crowd:
         list(crowd.map(come, range(count)))
-        wait_for(lambda: held(pid) <= before, 60)
+        wait_for(lambda: held(pid) <= before)

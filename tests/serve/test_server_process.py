@@ -255,7 +255,7 @@ def test_it_says_why_it_does_not_start(
 def test_one_whose_watchdog_is_killed_continues_under_a_new_one(alone: Server) -> None:
     before = alone.start()
     kill_watchdog(before)
-    wait_for(lambda: server_presence.find_running(alone.lab.state) not in (None, before), 30)
+    wait_for(lambda: server_presence.find_running(alone.lab.state) not in (None, before))
     now = server_presence.find_running(alone.lab.state)
     assert now is not None
     stat = process_identity.read_stat(now.pid)

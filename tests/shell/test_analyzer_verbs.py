@@ -130,7 +130,7 @@ def test_ctrl_c_ends_ones_own_script_and_no_other(
     (scripts / "after.py").write_text("def experience(self):\n    print('alive')\n")
     other = VerbRunner(connection, runner.watched, follows=False)
     analysis = int(shown(other, "runExp forever").split()[2])
-    wait_for(lambda: "begins" in shown(other, "showAN").splitlines()[-1], 60)
+    wait_for(lambda: "begins" in shown(other, "showAN").splitlines()[-1])
     pieces = runner.run("runExp after")
     assert next(pieces) == f"waiting for analysis {analysis} (forever) in {runner.watched} to end ...\n"
     said = pieces.throw(KeyboardInterrupt()) + "".join(pieces)
@@ -139,7 +139,7 @@ def test_ctrl_c_ends_ones_own_script_and_no_other(
     assert calls[analysis].state == "running", "it is another person's"
     assert f"analysis {analysis} is interrupted" in shown(other, "interrupt")
     # Otherwise the next test's interrupt, which names none, would mean this one again.
-    wait_for(lambda: "interrupted" in shown(other, "showAN").splitlines()[-1], 60)
+    wait_for(lambda: "interrupted" in shown(other, "showAN").splitlines()[-1])
 
 
 def test_without_following_a_script_is_interrupted_by_its_verb(
@@ -169,7 +169,7 @@ def test_a_switch_of_the_checkpoint_is_interrupted(runner: VerbRunner, scripts: 
     (scripts / "which.py").write_text("def experience(self):\n    return self.checkpoint.id, self.unslow()\n")
     before = shown(runner, "runExp slow").splitlines()[-2]
     shown(runner, "checkpoint 1")
-    wait_for(lambda: "builds" in shown(runner, "showAN").splitlines()[-1], 60)
+    wait_for(lambda: "builds" in shown(runner, "showAN").splitlines()[-1])
     assert shown(runner, "interrupt") == "checkpoint 1 is not loaded; the former one stays\n"
     assert before in shown(runner, "runExp which")
     assert "not switched: interrupted; still checkpoint" in shown(runner, "showAN")

@@ -193,7 +193,7 @@ def test_leaving_a_local_shell_asks_and_ends_its_tasks(own: Lab, terminals: list
     see(shell, "new -d p", "next: run")
     see(shell, "run -c p/root_config.json -CPU epochs=100000", "T_")
     task = wait_for(lambda: next((one for one in own.tasks() if one.id != other), None))
-    own.wait_for(task.id, "running", timeout_seconds=60)
+    own.wait_for(task.id, "running")
     shell.press_ctrl_c_until(f"save and end {task.label}? [y/N]")
     see(shell, "n", "local>")
     assert own.one(task.id).state == "running"
@@ -215,7 +215,7 @@ def test_a_signal_leaves_the_terminal_as_it_was(
     shell.wait_for("local>")
     wait_for(lambda: not termios.tcgetattr(shell.fd)[3] & termios.ECHO)
     shell.process.send_signal(number)
-    assert shell.process.wait(60) == -number
+    assert shell.process.wait(100) == -number
     assert termios.tcgetattr(shell.fd) == before
 
 

@@ -57,7 +57,7 @@ def test_a_project_is_made_trained_shown_and_continued(
     assert label.startswith("T_") and Path(path.strip()) == folder / "Saves" / "the first try"
     (id,) = runner.connection.started
     assert label_of(server, id) == label
-    task = server.lab.wait_for(id, timeout_seconds=90)
+    task = server.lab.wait_for(id)
     assert task.state == "succeeded", (Path(task.package) / "_output.txt").read_text()
     rows = shown(runner, "showTask")
     (row,) = [line for line in rows.splitlines() if label in line.split()]
@@ -81,7 +81,7 @@ def test_a_project_is_made_trained_shown_and_continued(
     continued = shown(runner, f"continue -r '{task.package}' -d more -CPU")
     again = runner.connection.started[-1]
     assert continued.startswith(label_of(server, again)) and again != id
-    assert server.lab.wait_for(again, timeout_seconds=90).state == "succeeded"
+    assert server.lab.wait_for(again).state == "succeeded"
     assert len(PackageFolder.open(Path(task.package)).sessions()) == 2
 
 

@@ -15,7 +15,7 @@ from roost.supervisor.guard_start import start_session
 from roost.supervisor.limits import SessionLimits
 from roost.supervisor.session_spec import SessionSpec
 from tests import processes
-from tests.waiting import wait_for
+from tests.waiting import MAX_SECONDS, wait_for
 
 # What every worker may use: write its final report, signal that it has reached a place, wait for ever.
 PRELUDE = """
@@ -84,7 +84,9 @@ class Session:
     def start(self, code: str, **env: str) -> subprocess.Popen[bytes]:
         return self.start_spec(self.spec(code, **env))
 
-    def start_spec(self, spec: SessionSpec, *, timeout_seconds: float = 20.0) -> subprocess.Popen[bytes]:
+    def start_spec(
+        self, spec: SessionSpec, *, timeout_seconds: float = MAX_SECONDS
+    ) -> subprocess.Popen[bytes]:
         lock_fd = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -103,7 +105,7 @@ class Session:
         return self.end_spec(self.spec(code, **env))
 
     def end_spec(self, spec: SessionSpec) -> dict[str, Any]:
-        exit_code = self.start_spec(spec).wait(20)
+        exit_code = self.start_spec(spec).wait(MAX_SECONDS)
         record = self.record()
         assert record["exit_code"] == exit_code
         assert not self.locked()
@@ -122,7 +124,7 @@ class Session:
             os.close(fd)
         return False
 
-    def wait_until(self, name: str, *, timeout_seconds: float = 10.0) -> str:
+    def wait_until(self, name: str, *, timeout_seconds: float = MAX_SECONDS) -> str:
         """Waits for the worker's `here(name)`, and for the record, which it may outrun; gives its text."""
         wait_for(lambda: (self.folder / name).exists() and self.file.exists(), timeout_seconds)
         return (self.folder / name).read_text()
@@ -131,7 +133,7 @@ class Session:
         """Ends whatever a test that failed has left."""
         processes.kill_all_in(self.folder)
         if self.child is not None:
-            self.child.wait(10)
+            self.child.wait(MAX_SECONDS)
 
     def living(self) -> list[int]:
         """Every process of the machine that lives in the folder, as the worker and all it starts do."""

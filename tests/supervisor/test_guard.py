@@ -27,7 +27,7 @@ def test_the_supervisor_killed(session: Session, messages: Messages) -> None:
     session.wait_until("child")
     running = session.record()
     os.kill(session.supervisor_pid, signal.SIGKILL)
-    assert child.wait(20) == 1
+    assert child.wait(100) == 1
     assert session.living() == []
     assert not session.locked()
     ended = session.record()
@@ -45,7 +45,7 @@ def test_a_supervisor_with_a_defect(session: Session, messages: Messages) -> Non
     session.wait_until("ready")
     resource.prlimit(session.supervisor_pid, resource.RLIMIT_NOFILE, (0, 0))
     (session.folder / "go").touch()
-    assert child.wait(20) == 1
+    assert child.wait(100) == 1
     messages.check(session.record()["error"])
     assert "Traceback" in session.output.read_text()
     assert session.living() == []
@@ -58,7 +58,7 @@ def test_the_output_of_a_killed_supervisor_is_shortened_too(session: Session) ->
     child = session.start_spec(session.spec(code)._replace(limits=limits))
     session.wait_until("ready")
     os.kill(session.supervisor_pid, signal.SIGKILL)
-    assert child.wait(20) == 1
+    assert child.wait(100) == 1
     assert session.record()["output_left_out_bytes"] > 2**20
     assert session.output.stat().st_size <= 2**20 + 200
 
@@ -70,7 +70,7 @@ def test_an_output_that_cannot_be_opened_does_not_cost_the_record(session: Sessi
     session.output.unlink()
     os.mkfifo(session.output)
     os.kill(session.supervisor_pid, signal.SIGKILL)
-    assert child.wait(20) == 1
+    assert child.wait(100) == 1
     ended = session.record()
     assert ended["state"] == "crashed" and "SIGKILL" in ended["error"]
     assert session.living() == []
@@ -82,7 +82,7 @@ def test_the_guard_killed(session: Session) -> None:
     child = session.start("here('ready'); open('go').read(); end('succeeded', 0)")
     session.wait_until("ready")
     child.kill()
-    child.wait(10)
+    child.wait(100)
     wait_for(lambda: "guard_lost" in session.record())
     assert session.locked()
     assert process_identity.is_alive(
@@ -104,7 +104,7 @@ def test_a_paused_supervisor_does_not_confuse_the_guard(session: Session) -> Non
     assert child.poll() is None
     os.kill(session.supervisor_pid, signal.SIGCONT)
     child.send_signal(signal.SIGQUIT)
-    assert child.wait(20) == 130
+    assert child.wait(100) == 130
 
 
 def test_it_holds_the_lock_and_nothing_of_the_start(session: Session) -> None:
@@ -115,7 +115,7 @@ def test_it_holds_the_lock_and_nothing_of_the_start(session: Session) -> None:
     assert str(session.folder / "lock") in held
     assert len(pipes) == 2, "its stdin and stderr, whose other ends are closed"
     child.send_signal(signal.SIGQUIT)
-    assert child.wait(20) == 130
+    assert child.wait(100) == 130
 
 
 def test_a_seal_that_cannot_be_written_is_a_line_of_the_output(session: Session) -> None:

@@ -182,7 +182,7 @@ meet('up'); forever()
     pids = [one["pid"] for one in session.record()["ranks"]]
     wait_for(lambda: all((stat := process_identity.read_stat(pid)) is None or stat.ended for pid in pids[1:]))
     (session.folder / "go").touch()
-    assert child.wait(20) == 75
+    assert child.wait(100) == 75
     record = session.record()
     assert (record["state"], record["error"]) == ("stopped", None)
     assert said_of(session) == []
@@ -196,7 +196,7 @@ def test_asked_while_one_of_them_was_still_loading(session: Session) -> None:
     for name in ("up0", "up1", "up2"):
         session.wait_until(name)
     child.terminate()
-    assert child.wait(20) == 75
+    assert child.wait(100) == 75
     assert (session.record()["state"], session.record()["reason"]) == ("stopped", "signal")
     assert session.living() == []
 
@@ -205,7 +205,7 @@ def test_killed_together(session: Session) -> None:
     child = session.start_spec(several(session, f"meet('up')\n{DEAF}"))
     session.wait_until("up2")
     child.send_signal(signal.SIGQUIT)
-    assert child.wait(20) == 130
+    assert child.wait(100) == 130
     assert session.record()["reason"] == "killed"
     assert session.living() == []
 
@@ -214,7 +214,7 @@ def test_the_guard_ends_the_ranks_of_a_killed_supervisor(session: Session) -> No
     child = session.start_spec(several(session, f"meet('up')\n{DEAF}"))
     session.wait_until("up2")
     os.kill(session.supervisor_pid, signal.SIGKILL)
-    assert child.wait(20) == 1
+    assert child.wait(100) == 1
     assert session.living() == []
     assert not Path(rendezvous.rendezvous_folder(session.token)).exists()
 
@@ -254,7 +254,7 @@ def test_the_ranks_of_a_launcher_are_asked_by_themselves(session: Session) -> No
     session.wait_until("up0")
     session.wait_until("up1")
     child.terminate()
-    assert child.wait(20) == 75
+    assert child.wait(100) == 75
     assert session.record()["worker_status"] == 0, "torchrun would have killed its ranks"
 
 
@@ -301,7 +301,7 @@ def test_a_killed_launcher_leaves_no_rank(session: Session) -> None:
     session.wait_until("up0")
     session.wait_until("up1")
     os.kill(session.record()["worker_pid"], signal.SIGKILL)
-    assert child.wait(20) == 1
+    assert child.wait(100) == 1
     assert session.living() == []
 
 

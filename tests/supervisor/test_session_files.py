@@ -51,7 +51,7 @@ def test_they_are_as_earlier_versions_wrote_them(session: Session) -> None:
     spec = session.spec(TWO_RANKS)
     limits = SessionLimits(output_bytes=2000, peer_seconds=0.1)
     spec = spec._replace(argv=[*spec.argv, str(number)], restart=1, ranks=({}, {}), limits=limits)
-    assert session.start_spec(spec).wait(20) == 0
+    assert session.start_spec(spec).wait(100) == 0
     own = UnsupervisedRecord(folder / "3.json", sessions.write_request(folder, {"kind": "python"}))
     own.end("succeeded", "finished", error=ValueError("x"))
     names = ["1.request.json", "1.json", "2.request.json", "2.json", "3.request.json", "3.json"]

@@ -38,7 +38,7 @@ def start(session: Session, code: str, *, restart: int = 2, restarted: int = 0, 
 
 def exit_code(session: Session) -> int:
     assert session.child is not None
-    return session.child.wait(20)
+    return session.child.wait(100)
 
 
 def record(session: Session, number: int) -> dict[str, Any]:

@@ -49,7 +49,7 @@ def waits_for_ever(name="ready"):
 
 
 def test_the_time_limit_asks_to_save(session: Session) -> None:
-    assert session.start_limited(SAVES + "forever()", wall_seconds=0.5).wait(20) == 75
+    assert session.start_limited(SAVES + "forever()", wall_seconds=0.5).wait(100) == 75
     record = session.record()
     assert (session.folder / "saved").exists()
     assert (record["state"], record["exit_code"], record["reason"]) == ("stopped", 75, "time limit")
@@ -72,7 +72,7 @@ def test_a_time_in_a_file_asks_a_program_its_grace_before(session: Session) -> N
     path.unlink()
     wait_for(lambda: session.record().get("deadline") is None)
     path.write_text(str(time.time() + 4))
-    assert child.wait(20) == 75
+    assert child.wait(100) == 75
     record = session.record()
     assert (record["state"], record["reason"]) == ("stopped", "time limit")
     assert (session.folder / "saved").exists()
@@ -82,8 +82,8 @@ def test_a_time_in_a_file_asks_a_program_its_grace_before(session: Session) -> N
 
 
 def test_who_overstays_the_grace_is_killed(session: Session, messages: Messages) -> None:
-    child = session.start_limited(DEAF + "forever()", wall_seconds=0.2, grace_seconds=0.3)
-    assert child.wait(20) == 75
+    child = session.start_limited(DEAF + "forever()", wall_seconds=2.0, grace_seconds=0.3)
+    assert child.wait(100) == 75
     record = session.record()
     assert (session.folder / "asked").exists()
     assert (record["state"], record["reason"]) == ("stopped", "time limit")
@@ -93,7 +93,7 @@ def test_who_overstays_the_grace_is_killed(session: Session, messages: Messages)
 
 
 def test_who_ends_before_the_limit_never_hears_of_it(session: Session) -> None:
-    assert session.start_limited("end('succeeded', 0)", wall_seconds=60.0).wait(20) == 0
+    assert session.start_limited("end('succeeded', 0)", wall_seconds=60.0).wait(100) == 0
 
 
 def test_without_a_limit_a_save_takes_as_long_as_it_takes(session: Session) -> None:
@@ -106,7 +106,7 @@ def test_without_a_limit_a_save_takes_as_long_as_it_takes(session: Session) -> N
     child.terminate()
     session.wait_until("asked")
     (session.folder / "go").touch()
-    assert child.wait(20) == 75
+    assert child.wait(100) == 75
 
 
 def stalling(session: Session, code: str, **limits: object) -> Path:
@@ -119,7 +119,7 @@ def stalling(session: Session, code: str, **limits: object) -> Path:
 def test_the_stacks_of_a_stalled_run_are_written_and_it_continues(session: Session) -> None:
     code = HANGS + SAVES + "if os.fork() == 0: waits_for_ever('child')\ndaemon('other')\nwaits_for_ever()"
     stacks = stalling(session, code, stall_seconds=0.6)
-    wait_for(lambda: session.file.exists() and "stalls" in session.record(), timeout_seconds=20)
+    wait_for(lambda: session.file.exists() and "stalls" in session.record())
     (stall,) = session.record()["stalls"]
     assert stall["processes"] == 3
     assert stall["stacks"] == "stalls.txt"
@@ -137,20 +137,21 @@ def test_the_stacks_of_a_stalled_run_are_written_and_it_continues(session: Sessi
     )
     os.kill(session.supervisor_pid, signal.SIGTERM)
     assert session.child is not None
-    assert session.child.wait(20) == 75
+    assert session.child.wait(100) == 75
     assert session.output.read_text().count(line) == 1
     assert session.record()["reason"] == "signal"
 
 
 @pytest.mark.parametrize("worker", [SAVES, DEAF])
 def test_a_hung_run_is_ended_if_so_set(session: Session, worker: str) -> None:
-    limits = {"stall_seconds": 0.3, "end_stalled": True, "grace_seconds": 0.3}
+    grace = 0.3 if worker == DEAF else 100.0
+    limits = {"stall_seconds": 0.3, "end_stalled": True, "grace_seconds": grace}
     stacks = stalling(session, HANGS + worker + "waits_for_ever()", **limits)
     assert session.child is not None
-    assert session.child.wait(20) == 1
+    assert session.child.wait(100) == 1
     record = session.record()
     assert (record["state"], record["reason"]) == ("failed", "stalled")
-    assert re.search(r"\b0\.\d+ s\b", record["error"])
+    assert re.search(r"\b\d+(\.\d+)? s\b", record["error"])
     assert "stalls.txt" in record["error"]
     assert (record["worker_status"] == "SIGKILL") == (worker == DEAF)
     assert "in waits_for_ever" in stacks.read_text()
@@ -161,13 +162,13 @@ def test_a_paused_run_is_named_and_not_killed(session: Session) -> None:
     stalling(
         session, HANGS + "here('ready'); os.kill(os.getpid(), signal.SIGSTOP); forever()", stall_seconds=0.3
     )
-    wait_for(lambda: session.file.exists() and "stalls" in session.record(), timeout_seconds=20)
+    wait_for(lambda: session.file.exists() and "stalls" in session.record())
     assert session.record()["stalls"][0]["stopped"]
     wait_for(lambda: "stalls.txt" in session.output.read_text())
     assert session.child is not None
     assert session.child.poll() is None
     session.child.send_signal(signal.SIGQUIT)
-    assert session.child.wait(20) == 130
+    assert session.child.wait(100) == 130
 
 
 @contextmanager
@@ -255,7 +256,7 @@ def test_who_takes_more_of_the_host_than_requested_is_killed(session: Session, m
     """All processes together: a child has most of it. None is asked to save, which takes memory too."""
     code = f"{DEAF}{TAKES}take(40)\nif os.fork() == 0: take(80)\nforever()"
     child = session.start_limited(code, host_memory_mb=100, grace_seconds=60.0)
-    assert child.wait(60) == 1
+    assert child.wait(100) == 1
     record = session.record()
     assert (record["state"], record["exit_code"], record["reason"]) == ("failed", 1, "oom_host")
     took, advised = (
@@ -271,6 +272,6 @@ def test_pages_that_processes_share_count_once_for_the_limit(session: Session) -
     """Three processes share 60 MB after a fork: 180 MB by the sum of their resident sets."""
     code = f"{TAKES}take(60)\nfor _ in range(2):\n    if os.fork() == 0: forever()\n"
     code += "import time; time.sleep(3); end('succeeded', 0, 'done')"
-    assert session.start_limited(code, host_memory_mb=130).wait(60) == 0
+    assert session.start_limited(code, host_memory_mb=130).wait(100) == 0
     record = session.record()
     assert record["state"] == "succeeded" and record["peak_tree_memory_mb"] > 130

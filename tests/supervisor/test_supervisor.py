@@ -32,7 +32,7 @@ def test_success_is_said_by_the_worker(session: Session) -> None:
     assert process_identity.is_alive(running["pid"], running["start_ticks"], running["boot_id"])
     assert session.locked()
     (session.folder / "go").write_text("")
-    assert child.wait(20) == 0
+    assert child.wait(100) == 0
     ended = session.record()
     assert outcome(ended) == ("succeeded", 0, 0)
     assert ended["error"] is None
@@ -108,7 +108,7 @@ here("ready"); forever()
         child.send_signal(harmless)
         os.kill(session.supervisor_pid, harmless)
     os.kill(session.supervisor_pid if direct else child.pid, asking)
-    assert child.wait(20) == 75
+    assert child.wait(100) == 75
     assert outcome(session.record()) == ("stopped", 75, 75)
 
 
@@ -116,7 +116,7 @@ def test_a_worker_that_cannot_answer_yet_is_stopped_not_crashed(session: Session
     child = session.start("here('ready'); forever()")
     session.wait_until("ready")
     child.terminate()
-    assert child.wait(20) == 75
+    assert child.wait(100) == 75
     assert outcome(session.record()) == ("stopped", 75, "SIGTERM")
 
 
@@ -126,7 +126,7 @@ def test_a_paused_worker_can_be_stopped(session: Session) -> None:
     worker_pid = session.record()["worker_pid"]
     wait_for(lambda: (stat := process_identity.read_stat(worker_pid)) is not None and stat.state == "T")
     child.terminate()
-    assert child.wait(20) == 75
+    assert child.wait(100) == 75
 
 
 DEAF = """
@@ -145,7 +145,7 @@ def test_asking_again_changes_nothing_and_sigquit_kills(session: Session) -> Non
     child.send_signal(signal.SIGINT)
     assert child.poll() is None
     child.send_signal(signal.SIGQUIT)
-    assert child.wait(20) == 130
+    assert child.wait(100) == 130
     record = session.record()
     assert outcome(record) == ("stopped", 130, "SIGKILL")
     assert record["reason"] == "killed"
@@ -157,7 +157,7 @@ def test_sigquit_kills_at_once(session: Session) -> None:
     child = session.start(DEAF)
     session.wait_until("ready")
     child.send_signal(signal.SIGQUIT)
-    assert child.wait(20) == 130
+    assert child.wait(100) == 130
     assert not (session.folder / "asked").exists()
     assert session.living() == []
 
@@ -193,7 +193,7 @@ def test_an_end_that_cannot_be_recorded_is_printed(session: Session) -> None:
     child = session.start("open('go').read(); print('last words'); end('stopped', 75)")
     session.file.parent.rename(session.folder / "elsewhere")
     (session.folder / "go").write_text("")
-    assert child.wait(20) == 75
+    assert child.wait(100) == 75
     output = session.output.read_text()
     assert output.startswith("last words\n")
     assert "roost: " in output and "(stopped, test)" in output

@@ -44,7 +44,7 @@ end("succeeded", 0)
 
 def test_a_program_that_is_not_there(session: Session) -> None:
     spec = session.spec("")._replace(argv=["/nowhere/python"])
-    assert session.start_spec(spec).wait(20) == 1
+    assert session.start_spec(spec).wait(100) == 1
     record = session.record()
     assert (record["state"], record["exit_code"], record["worker_status"]) == ("failed", 1, 127)
     assert record["reason"] == "start"
@@ -63,7 +63,7 @@ def test_a_program_that_is_not_there(session: Session) -> None:
 def test_a_command_that_cannot_be_started_says_why(
     session: Session, given: dict[str, Any], why: str, messages: Messages
 ) -> None:
-    assert session.start_spec(session.spec("")._replace(is_command=True, **given)).wait(20) == 127
+    assert session.start_spec(session.spec("")._replace(is_command=True, **given)).wait(100) == 127
     record = session.record()
     assert record["error"].endswith(f": {why}")
     messages.check(record["error"])
@@ -72,7 +72,7 @@ def test_a_command_that_cannot_be_started_says_why(
 
 def test_the_error_of_a_failed_command_has_its_last_line(session: Session, messages: Messages) -> None:
     argv = ["/bin/sh", "-c", "echo boom; exit 3"]
-    assert session.start_spec(session.spec("")._replace(is_command=True, argv=argv)).wait(20) == 3
+    assert session.start_spec(session.spec("")._replace(is_command=True, argv=argv)).wait(100) == 3
     error = session.record()["error"]
     assert "3" in error and error.endswith(": boom")
     messages.check(error)
@@ -98,7 +98,7 @@ end("succeeded", 0)
     session.start_spec(session.spec(code)._replace(terminal=os.ttyname(theirs)))
     os.write(ours, b"you\n")
     assert session.child is not None
-    assert session.child.wait(20) == 0
+    assert session.child.wait(100) == 0
     shown = os.read(ours, 4096)
     os.close(ours)
     os.close(theirs)

@@ -47,7 +47,7 @@ RARE: dict[str, list[str]] = {
 STREAMS = ("flow", "stateful", "gaps", "sampled", "flow back")
 """Go on with the number of workers with which they began."""
 FOREIGN = {
-    "loader": "skipping batches",
+    "loader": "iterated again",
     "processes": "workers' generators",
     **dict.fromkeys(("torchdata", "nodes", "torchdata back", "nodes back"), ""),
 }

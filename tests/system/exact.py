@@ -110,7 +110,7 @@ def kill_group(started: StartedSession) -> None:
             os.killpg(pid, signal.SIGKILL)
         except ProcessLookupError:
             continue
-    started.process.wait(timeout=10)
+    started.process.wait(timeout=100)
     # The guard is gone; the supervisor and the worker are not our children, so the kernel may still be at it.
     package = PackageFolder.open(started.package)
     deadline = time.monotonic() + 10

@@ -72,7 +72,7 @@ def _cut(package: PackageFolder, end: str, workers: int) -> None:
     at = end if end in _OFFSETS else _STEPS.get(end)
     pid = _forked(package, workers, step=at, read=_READS if end == "fetch" else None)
     waiting = package.path / "waiting"
-    wait_for(lambda: waiting.exists() or _has_ended(package, pid), 60)
+    wait_for(lambda: waiting.exists() or _has_ended(package, pid))
     if end in _OFFSETS:
         look = live_progress.read(package.progress)
         assert look is not None

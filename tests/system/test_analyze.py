@@ -47,7 +47,7 @@ def test_beside_a_training_that_goes_on(tmp_path: Path) -> None:
     assert started.process is not None and started.running is not None
     package = PackageFolder.open(started.package)
     try:
-        wait_for(lambda: checkpoint.ids(package.checkpoints), 60)
+        wait_for(lambda: checkpoint.ids(package.checkpoints))
         (config.parent / "AnalyzeScripts" / "new.py").write_text(LOOKS)
         for number in (1, 2):
             said = roost("analyze", package.path, "-s", "new", "-CPU")
@@ -57,7 +57,7 @@ def test_beside_a_training_that_goes_on(tmp_path: Path) -> None:
         assert package.state == "running"
     finally:
         request_stop(started.running.session())
-        assert started.process.wait(60) == 75, package.output.read_text()
+        assert started.process.wait(100) == 75, package.output.read_text()
     assert package.state == "stopped" and not list(package.checkpoints.glob("*.corrupt*"))
 
 
@@ -76,7 +76,7 @@ def test_the_program_killed_leaves_no_process(number: signal.Signals, tmp_path: 
     pids.append(analysis.supervisor_pid)
     started = {pid: process_identity.start_ticks(pid) for pid in pids}
     os.kill(program.pid, number)
-    program.wait(10)
+    program.wait(100)
     boot = process_identity.boot_id()
     wait_for(
         lambda: not any(process_identity.is_alive(pid, ticks, boot) for pid, ticks in started.items()), 30

@@ -74,7 +74,7 @@ def ended(client: Client, task: str, analysis: int) -> Any:
         (found,) = (one for one in client.list_calls(task, since=analysis) if one.analysis == analysis)
         return None if found.state in ("pending", "running") else found
 
-    return wait_for(row, 100)
+    return wait_for(row)
 
 
 def test_a_script_and_its_output(client: Client, task: str, server: AnalyzerServer) -> None:
@@ -120,7 +120,7 @@ def test_what_is_refused(client: Client, task: str, server: AnalyzerServer, tmp_
 
 def test_interrupt_and_another_checkpoint(client: Client, task: str) -> None:
     call = client.run_script(task, "forever")
-    wait_for(lambda: "begins" in client.read_output(task, offset=call.output_offset).text, 60)
+    wait_for(lambda: "begins" in client.read_output(task, offset=call.output_offset).text)
     assert client.interrupt_script(task).analysis == call.analysis
     assert ended(client, task, call.analysis).state == "stopped"
     for wanted in (0, "untrained", "last"):
@@ -143,7 +143,7 @@ def test_the_output_goes_on_while_server_and_daemon_are_killed(
 
     reader = threading.Thread(target=follow)
     reader.start()
-    wait_for(lambda: "line 20\n" in "".join(seen), 60)
+    wait_for(lambda: "line 20\n" in "".join(seen))
     with server.lab.here():
         server.lab.kill_daemon()
     for _ in range(3):

@@ -149,7 +149,7 @@ def test_an_error_and_an_exit_end_the_script_only(lab: AnalyzerLab, task: Task) 
 def test_a_script_that_never_returns_is_interrupted(lab: AnalyzerLab, task: Task) -> None:
     lab.write("forever", FOREVER)
     call = lab.call(task, "forever")
-    wait_for(lambda: "begins" in lab.output(task), 60)
+    wait_for(lambda: "begins" in lab.output(task))
     with lab.here():
         assert script_call.interrupt_script(task.id).analysis == call.analysis
     output, ended = lab.follow(call)
@@ -165,7 +165,7 @@ def test_an_interrupt_names_its_call(lab: AnalyzerLab, task: Task) -> None:
     ended = lab.call(task, "look")
     lab.follow(ended)
     runs, waits = lab.call(task, "forever"), lab.call(task, "look")
-    wait_for(lambda: analysis_folder.read(Path(runs.folder)).state == "running", 60)
+    wait_for(lambda: analysis_folder.read(Path(runs.folder)).state == "running")
     with lab.here():
         for other in (ended.analysis, 9999):
             assert script_call.interrupt_script(task.id, other).analysis is None
@@ -181,7 +181,7 @@ def test_an_interrupt_names_its_call(lab: AnalyzerLab, task: Task) -> None:
 def test_a_call_that_was_removed_is_not_waited_for(lab: AnalyzerLab, task: Task) -> None:
     lab.write("forever", FOREVER)
     runs, removed, gone = (lab.call(task, "forever") for _ in range(3))
-    wait_for(lambda: analysis_folder.read(Path(runs.folder)).state == "running", 60)
+    wait_for(lambda: analysis_folder.read(Path(runs.folder)).state == "running")
     inbox = analyzer_folder.inbox(task.folder)
     for call in inbox.waiting():
         if call.analysis in (removed.analysis, gone.analysis):
@@ -308,7 +308,7 @@ def test_a_detached_program_changes_nothing(lab: AnalyzerLab, task: Task) -> Non
         program = subprocess.Popen(
             command, cwd=lab.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
-    wait_for(lambda: lab.output(task).endswith("begins\n"), 60)
+    wait_for(lambda: lab.output(task).endswith("begins\n"))
     program.kill()
     program.wait()
     lab.kill_daemon()  # and nobody starts it again
@@ -316,22 +316,22 @@ def test_a_detached_program_changes_nothing(lab: AnalyzerLab, task: Task) -> Non
         *_, row = script_call.list_calls(task.id)
     assert row.state == "running"
     (lab.folder / "go").touch()
-    wait_for(lambda: analysis_folder.read(Path(row.folder)).state == "succeeded", 60)
+    wait_for(lambda: analysis_folder.read(Path(row.folder)).state == "succeeded")
     assert (Path(row.folder) / "_output.txt").read_text() == "begins\ngoes on\n"
     lab.write("look", STEP)
     assert lab.run(task, "look")[1].state == "succeeded", "also without a daemon"
     lab.start()
-    wait_for(lambda: lab.one(task.id).state == "running", 60)
+    wait_for(lambda: lab.one(task.id).state == "running")
 
 
 def test_a_stop_ends_the_analyzer(lab: AnalyzerLab) -> None:
     own = lab.analyzer(untrained=True)
     lab.write("forever", FOREVER)
     runs, waits = lab.call(own, "forever"), lab.call(own, "forever")
-    wait_for(lambda: "begins" in lab.output(own), 100)
+    wait_for(lambda: "begins" in lab.output(own))
     with lab.here():
         task_control.request_stop(own.label)
-    wait_for(lambda: lab.one(own.id).state == "stopped", 60)
+    wait_for(lambda: lab.one(own.id).state == "stopped")
     for call in (runs, waits):
         _, ended = lab.follow(call)
         assert ended.state == "stopped" and ended.recorded.reason == "analyzer"
@@ -349,7 +349,7 @@ def test_a_call_before_the_start_and_a_lost_attempt(lab: AnalyzerLab) -> None:
     own = lab.analyzer()
     dies, later = lab.call(own, "forever"), lab.call(own, "look")
     assert analysis_folder.read(Path(later.folder)).state == "starting"
-    wait_for(lambda: "begins" in lab.output(own), 100)
+    wait_for(lambda: "begins" in lab.output(own))
     worker = analysis_folder.read(Path(dies.folder)).recorded.pid
     assert worker is not None
     session = own.folder / "sessions" / "1.json"
@@ -404,7 +404,7 @@ def test_a_package_that_is_moved(lab: AnalyzerLab) -> None:
     moved.rename(away)
     with lab.here():
         task_control.request_stop(own.label)
-    ended = lab.wait_for(own.id, timeout_seconds=60)
+    ended = lab.wait_for(own.id)
     assert ended.state == "failed" and "its package was removed" in ended.reason
 
 
@@ -421,7 +421,7 @@ def test_twenty_at_once(lab: AnalyzerLab) -> None:
     with lab.here():
         for task in tasks:
             task_control.request_stop(task.id)
-    wait_for(lambda: all(lab.one(task.id).state == "stopped" for task in tasks), 100)
+    wait_for(lambda: all(lab.one(task.id).state == "stopped" for task in tasks))
     assert PackageFolder.open(lab.package.path).sessions()[-1].number == 1, (
         "no number of the package is taken"
     )

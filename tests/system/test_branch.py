@@ -82,7 +82,7 @@ def test_a_branch_that_could_not_begin_changes_nothing(tmp_path: Path) -> None:
         "resource.setrlimit(resource.RLIMIT_NOFILE, (12, 12))\nos.execv(sys.argv[1], sys.argv[1:])",
     ]
     command = [*limited, *ROOST, "continue", str(made.path), "-c", "0"]
-    assert subprocess.run(command, capture_output=True, timeout=60).returncode != 0
+    assert subprocess.run(command, capture_output=True, timeout=100).returncode != 0
     assert line(made) == [0, 1, 2]
     said = roost("continue", made.path, "max_epochs=4")
     assert said.returncode == 0 and line(made) == [0, 1, 2, 3], said.stderr

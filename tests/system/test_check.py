@@ -177,7 +177,7 @@ def test_ended_in_the_middle(number: signal.Signals, place: Path, tmp_path: Path
     program, pids = waiting(tmp_path)
     started = {pid: process_identity.start_ticks(pid) for pid in pids}
     program.send_signal(number)
-    program.wait(20)
+    program.wait(100)
     boot = process_identity.boot_id()
     wait_for(
         lambda: not any(process_identity.is_alive(pid, ticks, boot) for pid, ticks in started.items()), 20
@@ -203,5 +203,5 @@ def test_two_at_a_time(place: Path, tmp_path: Path) -> None:
     assert list(place.iterdir()) == [folder]
     os.kill(program.pid, signal.SIGINT)
     with program:
-        program.communicate(timeout=20)
+        program.communicate(timeout=100)
     assert program.returncode == 130 and contents(place) == []

@@ -50,7 +50,7 @@ def test_killed_server_and_daemon_find_the_training_again(server: Server, tmp_pa
     def look() -> Any:
         return live_progress.read(package.path / "progress")
 
-    wait_for(lambda: (now := look()) is not None and now.step >= 2, 100)
+    wait_for(lambda: (now := look()) is not None and now.step >= 2)
     server.kill()
     with server.lab.here():
         server.lab.kill_daemon()
@@ -67,7 +67,7 @@ def test_killed_server_and_daemon_find_the_training_again(server: Server, tmp_pa
     assert {key: info[key] for key in expected} == expected
     assert info["args"]["epochs"] == 4 and info["args"]["devices"] == "the user's own key"
     assert ask(server, "del_task", task_ID=found["task_ID"]) == {"status": "success"}
-    server.lab.wait_for(found["task_ID"], timeout_seconds=100)
+    server.lab.wait_for(found["task_ID"])
     assert package.state == "stopped" and 2 <= look().step < 24
     again = ask(server, "continue_train", record_path=package.path, CPU=True)
     assert again["status"] == "success" and again["package"] == str(package.path)
@@ -108,7 +108,7 @@ def test_a_failed_training_is_one(server: Server, tmp_path: Path) -> None:
     config = project(tmp_path, OLDER)
     (tmp_path / "tuning.json").write_text('{"epochs": null}')
     found = ask(server, "run_train", config_path=config, freq_path=tmp_path / "tuning.json", CPU=True)
-    assert server.lab.wait_for(found["task_ID"], timeout_seconds=100).state == "failed"
+    assert server.lab.wait_for(found["task_ID"]).state == "failed"
     assert PackageFolder.open(Path(found["package"])).state == "failed"
 
 

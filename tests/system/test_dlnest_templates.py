@@ -47,7 +47,7 @@ def test_mnist_is_killed_continued_and_analysed(tmp_path: Path) -> None:
         stderr=subprocess.DEVNULL,
     )
     board = folder / "Saves" / "killed" / "progress"
-    wait_for(lambda: (look := live_progress.read(board)) is not None and look.step >= 55, 100)
+    wait_for(lambda: (look := live_progress.read(board)) is not None and look.step >= 55)
     record = package("killed").sessions()[0].record
     assert record is not None
     os.kill(record["worker_pid"], signal.SIGKILL)

@@ -46,12 +46,12 @@ def test_killed_and_gone_on_with_other_ranks(tmp_path: Path) -> None:
     for turn, ranks in enumerate((1, 2, 3)):
         arguments = [*ROOST, *map(str, asked), "--name", "cut", "--devices", str(ranks)]
         program = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        wait_for(lambda turn=turn: _num_begun(folder) > turn, 60)
+        wait_for(lambda turn=turn: _num_begun(folder) > turn)
         session = _newest_session(folder)
         for pid in (program.pid, session["guard_pid"], session["pid"]):  # their workers die with them
             os.kill(pid, signal.SIGKILL)
         program.wait()
-        wait_for(lambda: not _is_locked(folder), 30)
+        wait_for(lambda: not _is_locked(folder))
     said = roost(*asked, "--name", "cut", "--devices", "2", "--json")
     assert said.returncode == 0, said.stderr
     assert [one["state"] for one in json.loads(said.stdout)["cells"]] == ["finished"] * 4
@@ -108,7 +108,7 @@ def _num_begun(folder: Path) -> int:
 
 def _newest_session(folder: Path) -> dict[str, int]:
     newest = max((folder / "sessions").glob("?.json"), key=lambda path: int(path.stem))
-    found: dict[str, int] = wait_for(lambda: _with_pids(newest), 30)
+    found: dict[str, int] = wait_for(lambda: _with_pids(newest))
     return found
 
 

@@ -43,11 +43,11 @@ def lab(folder: Path) -> Iterator[str]:
     with log.open("wb") as file:
         server = subprocess.Popen(command, cwd=folder, env={**os.environ, **home}, stdout=file, stderr=file)
     try:
-        found = wait_for(lambda: re.search(r"http://127.0.0.1:\d+", log.read_text()), 60)
+        found = wait_for(lambda: re.search(r"http://127.0.0.1:\d+", log.read_text()))
         yield found[0]
     finally:
         server.terminate()
-        server.wait(30)
+        server.wait(100)
 
 
 @pytest.fixture
@@ -104,9 +104,9 @@ def test_a_run_is_shown_interrupted_and_continued(
         wait_for(lambda: step() > stopped, 180)
         assert page.locator('img[alt^="curves"]').count() == 1
         execute("docmanager:save")
-        wait_for(lambda: "alt=" in (folder / "train.ipynb").read_text(), 30)
+        wait_for(lambda: "alt=" in (folder / "train.ipynb").read_text())
         assert (folder / "train.ipynb").stat().st_size < 60_000
         assert made.sessions()[-1].state == "running"
     # The server has ended its kernels: an interrupt, and SIGTERM.
-    wait_for(lambda: made.state != "running", 60)
+    wait_for(lambda: made.state != "running")
     assert [one.state for one in made.sessions()] == ["stopped", "stopped"]

@@ -174,7 +174,7 @@ class Chaos:
         began = time.monotonic()
         if by_start:
             self._lab.start()
-        wait_for(lambda: daemon_presence.find_daemon(self._lab.state), 60)
+        wait_for(lambda: daemon_presence.find_daemon(self._lab.state))
         (self.ready_seconds if by_start else self.kept_seconds).append(time.monotonic() - began)
 
     def _submit(self) -> None:
@@ -223,7 +223,7 @@ class Chaos:
         self._check_what_is_left()
 
     def _check_what_is_left(self) -> None:
-        wait_for(self._has_one_keeper, 30)  # the others find a daemon when they have paused, and end
+        wait_for(self._has_one_keeper)  # the others find a daemon when they have paused, and end
         with self._lab.here(), self._lab.store() as store:
             store.check()
             assert not any(lease.is_live for lease in lease_files.all_leases(lease_files.leases_folder()))
@@ -298,10 +298,10 @@ def test_a_training_that_makes_room_goes_on_bit_for_bit(tmp_path: Path) -> None:
         undisturbed = exact.start(tmp_path / "alone", overrides)
         need = ResourceRequest(cards=1, opportunistic=True)
         task = lab.train(exact.PROJECT / "config.yaml", *overrides, need=need)
-        wait_for(lambda: (look := live_progress.read(Path(task.package) / "progress")) and look.step > 2, 40)
+        wait_for(lambda: (look := live_progress.read(Path(task.package) / "progress")) and look.step > 2)
         other = lab.wait_for(lab.submit("exit 0", need=ResourceRequest(cards=1)))
         assert other.state == SUCCEEDED
-        ended = lab.wait_for(task.id, timeout_seconds=60)
+        ended = lab.wait_for(task.id)
         assert (ended.state, ended.attempt, ended.session) == (SUCCEEDED, 2, 2)
         with lab.store() as store:
             assert "preempted" in " ".join(event.text for event in store.events(task=task.id))

@@ -101,18 +101,18 @@ def test_a_killed_training_goes_on_bit_for_bit(lab: Lab, tmp_path: Path, kills: 
     task = lab.train(exact.PROJECT / "config.yaml", *settings, retries=kills)
     chance = random.Random(kills)
     for attempt in range(1, kills + 1):
-        wait_for(lambda number=attempt: lab.one(task.id).attempt == number, 60)
-        running = lab.wait_for(task.id, RUNNING, timeout_seconds=60)
+        wait_for(lambda number=attempt: lab.one(task.id).attempt == number)
+        running = lab.wait_for(task.id, RUNNING)
         least = step_of(task) + 1 + chance.randrange(3)
-        wait_for(lambda number=least: step_of(task) >= number, 60)
+        wait_for(lambda number=least: step_of(task) >= number)
         worker = record_of(running)["worker_pid"]
         loaders = descendants(worker)
         os.kill(worker, signal.SIGKILL)
-        wait_for(lambda number=attempt: lab.one(task.id).attempt > number, 90)  # with its pauses
+        wait_for(lambda number=attempt: lab.one(task.id).attempt > number)  # with its pauses
         assert loaders and all(map(is_gone, loaders)), "nothing of it is left"
         first = json.loads((Path(task.package) / "sessions" / f"{running.session}.json").read_bytes())
         assert first["state"] == CRASHED and "SIGKILL" in first["error"]
-    ended = lab.wait_for(task.id, timeout_seconds=60)
+    ended = lab.wait_for(task.id)
     assert (ended.state, ended.attempt) == (SUCCEEDED, kills + 1)
     assert exact.wait(undisturbed) == 0
     assert exact.fingerprint(Path(task.package)) == exact.fingerprint(undisturbed.package)
@@ -122,13 +122,13 @@ def test_a_killed_training_goes_on_bit_for_bit(lab: Lab, tmp_path: Path, kills: 
 def test_a_killed_loader_worker_is_named(lab: Lab) -> None:
     """F15."""
     task = lab.train(RUDE, "way=waits", "data.num_workers=1", "samples=5000", "max_steps=1000")
-    running = lab.wait_for(task.id, RUNNING, timeout_seconds=60)
-    wait_for((Path(task.package) / "waiting").exists, 60)
+    running = lab.wait_for(task.id, RUNNING)
+    wait_for((Path(task.package) / "waiting").exists)
     loaders = descendants(record_of(running)["worker_pid"])
     for pid in loaders:
         os.kill(pid, signal.SIGKILL)
     (Path(task.package) / "go").touch()
-    ended = lab.wait_for(task.id, timeout_seconds=60)
+    ended = lab.wait_for(task.id)
     assert len(loaders) == 1 and ended.state == FAILED
     assert f"loader worker 0 (pid {loaders[0]})" in ended.reason
     assert living_in(Path(task.package)) == []
@@ -204,14 +204,14 @@ def test_a_daemon_that_may_not_write(lab: Lab) -> None:
 def test_a_port_that_another_process_took_meanwhile(lab: Lab) -> None:
     """F18: ranks meet at a file. The port that they are given is for others, and may be taken."""
     task = lab.train(RUDE, "devices=2", strategy="ddp")
-    running = lab.wait_for(task.id, RUNNING, timeout_seconds=60)
+    running = lab.wait_for(task.id, RUNNING)
     environment = Path(f"/proc/{record_of(running)['worker_pid']}/environ")
     wait_for(lambda: b"MASTER_PORT=" in environment.read_bytes())
     said = dict(one.split(b"=", 1) for one in environment.read_bytes().split(b"\0") if b"=" in one)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", int(said[b"MASTER_PORT"])))
         taken.listen()
-        ended = lab.wait_for(task.id, timeout_seconds=60)
+        ended = lab.wait_for(task.id)
     assert ended.state == SUCCEEDED, output(task)
     assert len(record_of(ended)["ranks"]) == 2
 
@@ -293,14 +293,14 @@ def test_a_training_whose_package_is_removed_is_over_though_it_has_retries(lab: 
         ResourceRequest(cards=1, opportunistic=True),
     )
     task = lab.train(exact.PROJECT / "config.yaml", *settings, need=need, retries=3)
-    wait_for(lambda: step_of(task) > 2, 60)
+    wait_for(lambda: step_of(task) > 2)
     if moment == "while it waits to go on":
         other = lab.submit("until [ -e go ]; do sleep 0.02; done", need=ResourceRequest(cards=4))
         lab.wait_for(other, RUNNING)
     begun = lab.one(task.id).attempt
     wait_for(lambda: (shutil.rmtree(task.package, ignore_errors=True), not Path(task.package).exists())[1])
     (lab.folder / "go").touch()
-    ended = lab.wait_for(task.id, timeout_seconds=60)
+    ended = lab.wait_for(task.id)
     assert ended.state == FAILED and ended.attempt <= begun + 1, ended
     assert lab.wait_for(lab.submit("exit 0")).state == SUCCEEDED, "the lab goes on"
     wait_for(lambda: living_in(lab.folder / "runs") == [])
@@ -354,7 +354,7 @@ def test_a_training_has_succeeded_only_if_it_came_to_its_end(
     lab: Lab, way: str, state: str, says: str
 ) -> None:
     """F38."""
-    ended = lab.wait_for(lab.train(RUDE, f"way={way}").id, timeout_seconds=60)
+    ended = lab.wait_for(lab.train(RUDE, f"way={way}").id)
     assert ended.state == state and says in ended.reason, output(ended)
     assert (ended.exit_code == 0) == (state == SUCCEEDED)
     assert (step_of(ended) == 8) == (state == SUCCEEDED)

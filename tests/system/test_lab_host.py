@@ -88,7 +88,7 @@ def test_tasks_of_cards_wait_for_cores_and_memory_of_the_host(lab: Lab) -> None:
 
 def test_a_task_that_takes_more_of_the_host_than_requested_is_ended(lab: Lab) -> None:
     task = lab.submit(EATS, need=request(host_memory_mb=100))
-    ended = lab.wait_for(task, timeout_seconds=60)
+    ended = lab.wait_for(task)
     assert (ended.state, record_of(ended)["reason"]) == (FAILED, "oom_host")
     advised = re.search(r"--host-memory (\d+)MB", explanation(lab, task))
     assert "out of host memory" in ended.reason and advised and int(advised[1]) > 300, "more than it took"

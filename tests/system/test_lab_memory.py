@@ -86,7 +86,7 @@ def test_a_task_that_takes_more_than_predicted_continues_with_more_and_disturbs_
         "until [ -e ended ]; do sleep 0.05; done", need=ResourceRequest(cards=1, memory_mb=9_000)
     )
     task = train(lab, 4_000)
-    ended = lab.wait_for(task.id, timeout_seconds=60)
+    ended = lab.wait_for(task.id)
     assert (ended.state, ended.attempt, ended.session) == (SUCCEEDED, 2, 2), ended.reason
     assert (ended.need.least_mb, ended.need.ran_out, ended.need.whole) == (6_000, 1, False)
     (why,) = [one.text for one in events(lab, task.id) if one.kind == PENDING and "memory" in one.text]
@@ -109,7 +109,7 @@ def test_the_first_has_the_whole_card_and_the_next_ones_share_it(lab: Lab) -> No
     first = train(lab)
     whole = lab.wait_for(first.id, RUNNING)
     assert whole.reserved_mb is None
-    assert lab.wait_for(first.id, timeout_seconds=60).state == SUCCEEDED
+    assert lab.wait_for(first.id).state == SUCCEEDED
     (lab.folder / "go").unlink()
     (lab.folder / "takes").write_text("7100")
     breaker, keeper = train(lab), train(lab)
@@ -118,11 +118,11 @@ def test_the_first_has_the_whole_card_and_the_next_ones_share_it(lab: Lab) -> No
     def both_live() -> bool:
         return [lab.one(one.id).reserved_mb for one in (breaker, keeper)] == [7_300, 7_300]
 
-    wait_for(both_live, 60)
-    wait_for(lambda: lab.one(breaker.id).need.ran_out == lab.one(keeper.id).need.ran_out == 1, 60)
+    wait_for(both_live)
+    wait_for(lambda: lab.one(breaker.id).need.ran_out == lab.one(keeper.id).need.ran_out == 1)
     (lab.folder / "go").touch()
     for one in (breaker, keeper):
-        ended = lab.wait_for(one.id, timeout_seconds=60)
+        ended = lab.wait_for(one.id)
         assert (ended.state, ended.attempt, ended.need.least_mb) == (SUCCEEDED, 2, 10_950)
 
 
@@ -138,13 +138,13 @@ def test_who_finds_what_was_promised_taken_by_others_is_not_charged(lab: Lab) ->
     other = Lab(lab.folder, f"sim:{scenario}")
     (lab.folder / "takes").write_text("5000")
     task = train(other, 8_000)
-    lab.wait_for(task.id, RUNNING, timeout_seconds=30)
+    lab.wait_for(task.id, RUNNING)
     show({"card": "SIM-0", "pid": 1, "user": "eve", "memory": "20GB"})
-    lab.wait_for(task.id, PENDING, timeout_seconds=60)
+    lab.wait_for(task.id, PENDING)
     (why,) = [one.text for one in events(lab, task.id) if one.kind == PENDING and "memory" in one.text]
     assert "attempt 1 " in why and "1 of 3" not in why
     assert (lab.one(task.id).need.ran_out, lab.one(task.id).need.least_mb) == (0, 8_000)
     show()
     (lab.folder / "go").touch()
-    ended = lab.wait_for(task.id, timeout_seconds=60)
+    ended = lab.wait_for(task.id)
     assert (ended.state, ended.attempt, ended.need.ran_out) == (SUCCEEDED, 2, 0)

@@ -165,10 +165,10 @@ def test_a_kill_in_the_middle_of_the_download_harms_nothing(tmp_path: Path) -> N
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        assert mirror.half_sent.wait(60)
+        assert mirror.half_sent.wait(100)
         record = wait_for(lambda: packages(folder)[0].sessions()[0].record)
         os.kill(record["worker_pid"], signal.SIGKILL)
-        assert process.wait(60) != 0
+        assert process.wait(100) != 0
         assert not [path for path in (folder / "data").iterdir() if not path.name.startswith(".")]
         mirror.go_on.set()
         again = started(folder, "max_steps=1", "test_at_end=none")

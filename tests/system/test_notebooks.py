@@ -107,14 +107,14 @@ def test_an_interrupted_cell_and_a_dead_kernel(config: Path) -> None:
         book.interrupt()
         book.wait(lambda shown: "saving at the end of the step" in shown)
         book.terminate()
-        wait_for(lambda: made.sessions()[-1].state == "stopped", 60)
+        wait_for(lambda: made.sessions()[-1].state == "stopped")
     with notebook(config.parent) as book:
         book.run("%load_ext roost")
         # the kernel is killed: the run goes on, and another kernel shows it
         book.start(source, until=lambda shown: "text/html" in shown and " step " in shown)
         book.kill()
     step = step_of(made)
-    wait_for(lambda: step_of(made) > step, 60)
+    wait_for(lambda: step_of(made) > step)
     with notebook(config.parent) as book:
         book.run("%load_ext roost")
         book.start("%roost attach runs/long", until=lambda shown: " step " in shown and "<img" in shown)
@@ -135,6 +135,7 @@ def test_a_cell_as_a_program(tmp_path: Path) -> None:
         book.run("%load_ext roost")
         cell = book.run(source)
         assert "step 2 loss 0.333" in shown(cell, "text/html")[0] and "package: runs/one" in text(cell)
+        assert "  %%roost --name one\n" in text(book.run("%roost ls"))
         assert "has ended with success" in text(book.run(source))
         cell = book.fail("%%roost\n\n1 / 0")
         assert 'cell.py", line 3' in shown(cell, "text/html")[0].replace("&quot;", '"'), "as in the cell"
@@ -143,7 +144,7 @@ def test_a_cell_as_a_program(tmp_path: Path) -> None:
 
         # in place the file of the cell stays, for a run in the background and for those that continue it
         book.run("%%roost --in-place --detach --name placed\nprint('loss', 1)")
-        wait_for(lambda: PackageFolder.open(tmp_path / "p" / "runs" / "placed").state == "succeeded", 60)
+        wait_for(lambda: PackageFolder.open(tmp_path / "p" / "runs" / "placed").state == "succeeded")
         book.run("%roost continue placed")
 
         (tmp_path / "p" / "cell.py").mkdir()

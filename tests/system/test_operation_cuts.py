@@ -125,7 +125,7 @@ def judge_new(lab: Lab, operation: str, found: dict[str, Any]) -> None:
         assert sessions and sessions[0].record is not None, (found, sessions)
     for session in sessions:
         session_control.request_stop(session, now=True)
-    wait_for(lambda: safe_read.is_locked(path / "lock") is not True, 30)
+    wait_for(lambda: safe_read.is_locked(path / "lock") is not True)
     if sessions:  # also of a killed operation
         assert PackageFolder.open(path).sessions()[0].state != "running", found
 

@@ -122,7 +122,7 @@ def test_a_run_that_trains_is_read_and_not_written(tmp_path: Path) -> None:
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         folder = tmp_path / "p" / "runs" / "long"
         try:
-            wait_for(lambda: (folder / "_package.json").exists(), 60)
+            wait_for(lambda: (folder / "_package.json").exists())
             run = roost.open_package(folder)
             for _ in range(5):
                 assert run.load_model(device="cpu") is not None

@@ -43,7 +43,7 @@ def test_beside_a_training_that_goes_on(tmp_path: Path) -> None:
     assert started.process is not None and started.running is not None
     package = PackageFolder.open(started.package)
     try:
-        wait_for(lambda: checkpoint.ids(package.checkpoints), 60)
+        wait_for(lambda: checkpoint.ids(package.checkpoints))
         said = roost("predict", "-r", package.path, "--data", "valid", "-CPU", "--limit", "5")
         assert said.returncode == 0, said.stdout + said.stderr
         lines = (package.path / "predictions" / "1" / predictions.PREDICTIONS_FILE).read_text().splitlines()
@@ -51,7 +51,7 @@ def test_beside_a_training_that_goes_on(tmp_path: Path) -> None:
         assert package.state == "running"
     finally:
         request_stop(started.running.session())
-        assert started.process.wait(60) == 75, package.output.read_text()
+        assert started.process.wait(100) == 75, package.output.read_text()
 
 
 def test_killed_in_the_middle_it_leaves_nothing_half(tmp_path: Path) -> None:
@@ -69,9 +69,9 @@ def test_killed_in_the_middle_it_leaves_nothing_half(tmp_path: Path) -> None:
     record = sessions.load_json(place / "session.json")
     assert record is not None
     os.kill(program.pid, signal.SIGKILL)
-    program.wait(10)
+    program.wait(100)
     who = record["pid"], record["start_ticks"], record["boot_id"]
-    wait_for(lambda: not process_identity.is_alive(*who), 30)
+    wait_for(lambda: not process_identity.is_alive(*who))
     assert [path.name.startswith(".roost-unfinished-") for path in root.iterdir()] == [True]
     assert predictions.read_all(package) == []
     os.close(package.lock())

@@ -155,7 +155,8 @@ def test_a_script_with_checkpoints_of_its_own_is_killed_and_resumed(code: Path) 
     assert series(cut, "loss") == series(whole, "loss") and len(series(cut, "loss")[0]) == 20
     assert (package / "out" / "4.pt").read_bytes() == (code / "runs" / "whole" / "out" / "4.pt").read_bytes()
     assert not (code / "out").exists()
-    assert "is another run" in roost(code, "run", "--name", "cut", "--", "python", "main.py", expected=5)
+    refused = roost(code, "run", "--name", "cut", "--", "python", "main.py", expected=5)
+    assert "is another run (succeeded): --resume-with was `--resume '{checkpoint}'`, is not given" in refused
     roost(code, "verify", "runs/cut")
 
 
@@ -217,7 +218,16 @@ def test_a_script_that_calls_wandb(code: Path) -> None:
 
 BAD: dict[str, tuple[str, int, str]] = {
     "exits at once": ("raise SystemExit(3)", 3, "exited with 3"),
-    "is killed": ("import os; os.kill(os.getpid(), 9)", 1, "SIGKILL"),
+    "fails and writes over a file of its package": (
+        "open('manifest.json', 'w').write('[]'); print('no data'); raise SystemExit(1)",
+        1,
+        "exited with 1: no data",
+    ),
+    "is killed": (
+        "import os; os.kill(os.getpid(), 9)",
+        1,
+        "roost: the command crashed: killed by SIGKILL",
+    ),
     "forks and leaves": (
         "import os, time\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(1000)\nprint('left')",
         0,
@@ -272,7 +282,7 @@ def test_a_program_does_not_outlive_its_guard_and_supervisor(code: Path) -> None
         pids.append(int(Path(f"/proc/{pids[-1]}/stat").read_text().rpartition(")")[2].split()[1]))
     for pid in reversed(pids[2:]):
         os.kill(pid, signal.SIGKILL)
-    process.communicate(timeout=60)
+    process.communicate(timeout=100)
     wait_for(lambda: not any(map(is_running, pids[:2])))
 
 
@@ -314,7 +324,7 @@ def test_a_program_that_is_asked_to_stop(code: Path) -> None:
     assert any("Ctrl-C asks the program to end" in line for line in process.stdout)
     assert "ready\n" in process.stdout
     process.send_signal(signal.SIGINT)
-    said, _ = process.communicate(timeout=60)
+    said, _ = process.communicate(timeout=100)
     assert process.returncode == 75 and "by SIGTERM; Ctrl-C again" in said, said
     assert PackageFolder.open(package).state == "stopped" and series(PackageFolder.open(package), "loss")[
         1

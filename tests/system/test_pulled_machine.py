@@ -94,7 +94,7 @@ def test_the_same_bits_for_another_user_on_a_new_machine(tmp_path: Path, shared:
         status = remote_status.read(cut.package)
         return status is not None and (status.step or 0) >= 10
 
-    wait_for(is_durable, 100)
+    wait_for(is_durable)
     status = remote_status.read(cut.package)
     assert status is not None and status.step is not None
     lose_machine(cut.package, cut.process.pid)

@@ -35,9 +35,9 @@ def test_it_shows_its_progress_and_comes_to_its_end(lab: Lab, tmp_path: Path) ->
     said = roost(*command, cwd=lab.folder)
     assert said.returncode == 0, said.stderr
     (id,) = [task.id for task in lab.tasks()]
-    seen = wait_for(lambda: one if (one := _task(lab))["left"] else None, 60)
+    seen = wait_for(lambda: one if (one := _task(lab))["left"] else None)
     assert seen["total_steps"] == 2, "the cells of the grid"
-    assert lab.wait_for(id, timeout_seconds=60).state == "succeeded"
+    assert lab.wait_for(id).state == "succeeded"
     found = EvaluationFolder(package.path / "evaluations" / "night")
     assert found.is_finished and len(found.cells()) == 2
     assert _task(lab)["kind"] == "evaluate"
@@ -56,7 +56,7 @@ def test_after_a_queued_training(lab: Lab, tmp_path: Path) -> None:
     said = roost(*command, cwd=lab.folder)
     assert said.returncode == 0, said.stderr
     (id,) = [task.id for task in lab.tasks()]
-    task = lab.wait_for(id, timeout_seconds=60)
+    task = lab.wait_for(id)
     assert task.state == "succeeded"
     assert EvaluationFolder(Path(task.package) / "evaluations" / "1").is_finished
     assert PackageFolder.open(task.package).state == "succeeded"

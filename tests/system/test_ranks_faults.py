@@ -172,7 +172,7 @@ def test_ranks_that_wait_for_different_things_are_reported_with_the_place(tmp_pa
 @pytest.mark.soak
 def test_the_supervisor_is_killed(tmp_path: Path) -> None:
     run = start(tmp_path, 2, "hook", "waits", rank=0)
-    wait_for((run.package / "fault").exists, 60)
+    wait_for((run.package / "fault").exists)
     os.kill(json.loads((run.package / "sessions" / "1.json").read_bytes())["pid"], signal.SIGKILL)
     ended = run.end()
     assert ended.code == 1 and re.search("supervisor .*SIGKILL", ended.record["error"])
@@ -254,7 +254,7 @@ def test_a_rank_has_no_disk(tmp_path: Path, rank: int) -> None:
 @pytest.mark.soak
 def test_ctrl_c_twice(tmp_path: Path) -> None:
     run = start(tmp_path, 2, "hook", "waits")
-    wait_for((run.package / "fault").exists, 60)
+    wait_for((run.package / "fault").exists)
     run.process.send_signal(signal.SIGINT)
     wait_for(lambda: json.loads((run.package / "sessions" / "1.json").read_bytes()).get("pid"))
     time.sleep(1)  # a person's second one
@@ -269,7 +269,7 @@ def test_ctrl_c_twice(tmp_path: Path) -> None:
 def test_the_guard_is_killed(tmp_path: Path) -> None:
     """The run goes on without."""
     run = start(tmp_path, 2, "nowhere", "raises", max_steps=3000)
-    wait_for(lambda: (seen := live_progress.read(run.package / "progress")) is not None and seen.step > 1, 60)
+    wait_for(lambda: (seen := live_progress.read(run.package / "progress")) is not None and seen.step > 1)
     os.kill(json.loads((run.package / "sessions" / "1.json").read_bytes())["guard_pid"], signal.SIGKILL)
     ended = run.end()
     assert (ended.code, ended.record["state"]) == (0, "succeeded") and "guard_lost" in ended.record

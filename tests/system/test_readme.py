@@ -150,5 +150,5 @@ def test_the_project_may_be_changed_and_deleted_once_run_has_started(tmp_path: P
     for file in project.rglob("*.py"):
         file.write_text("raise SystemExit('this must never be imported')")
     shutil.rmtree(project)
-    assert started.process is not None and started.process.wait(timeout=60) == 0
+    assert started.process is not None and started.process.wait(timeout=100) == 0
     assert PackageFolder.open(started.package).state == "succeeded"

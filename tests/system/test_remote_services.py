@@ -143,18 +143,18 @@ def test_an_sshd_that_is_killed_in_the_middle_of_an_upload_delays_nothing(
         remote = f"+remote={{url: '{server.url}{store}', every: 0.5s, wait: 100s}}"
         started = exact.start(tmp_path / "runs", ["net=mlp", "pause=0.1", remote])
         package, name = started.package, started.package.name
-        wait_for(lambda: status(package).step is not None, 100)
+        wait_for(lambda: status(package).step is not None)
         (package / "big.bin").write_bytes(os.urandom(4 * PIECE_BYTES))
-        wait_for(lambda: has_part(store, name), 100)
+        wait_for(lambda: has_part(store, name))
         server.kill()
-        failing = wait_for(lambda: (now := status(package)).state == "failing" and now, 100)
+        failing = wait_for(lambda: (now := status(package)).state == "failing" and now)
         assert failing.error is not None
         assert failing.step == verified_step(store, name)
         stopped_at = step_of(package)
         assert remote_cuts.wait_for_step(started, stopped_at + 5)
         assert status(package).step == failing.step == verified_step(store, name)
         server.start()
-        again = wait_for(lambda: (now := status(package)).error is None and now, 100)
+        again = wait_for(lambda: (now := status(package)).error is None and now)
         copied = verified_step(store, name)
         assert copied is not None
         assert again.step is not None
@@ -218,7 +218,7 @@ def test_an_sftp_server_that_stops_in_the_middle_is_given_up(
             for pid in pids:
                 os.kill(pid, signal.SIGCONT)
             assert store.get("one") == b"1" * 2**20  # connected again
-        wait_for(lambda: len(server.pids()) <= 3, 30)  # of all connections one is left
+        wait_for(lambda: len(server.pids()) <= 3)  # of all connections one is left
 
 
 def has_part(store: str, name: str) -> bool:
@@ -236,7 +236,7 @@ def test_a_drive_that_fails_in_every_way_delays_nothing(
         package, name = started.package, started.package.name
 
         def requires_failure(text: str) -> None:
-            failing = wait_for(lambda: (now := status(package)).state == "failing" and now, 100)
+            failing = wait_for(lambda: (now := status(package)).state == "failing" and now)
             assert failing.error is not None
             assert text in failing.error
             assert failing.step == verified_step(cloud, name)
@@ -244,10 +244,10 @@ def test_a_drive_that_fails_in_every_way_delays_nothing(
             assert status(package).step == failing.step
 
         def requires_recovery() -> None:
-            wait_for(lambda: (now := status(package)).error is None and now.state == "idle", 100)
+            wait_for(lambda: (now := status(package)).error is None and now.state == "idle")
 
         cloud = f"{mounted.cloud}/some/runs"
-        wait_for(lambda: status(package).step is not None, 100)
+        wait_for(lambda: status(package).step is not None)
         assert not status(package).is_proven
         mounted.set_full(True)
         requires_failure("cannot write")
@@ -302,7 +302,7 @@ def test_a_drive_is_flushed_before_anything_is_called_durable(tmp_path: Path) ->
 
 def status(package: Path) -> RemoteStatus:
     """How far the copy is."""
-    return wait_for(lambda: remote_status.read(package), 100)
+    return wait_for(lambda: remote_status.read(package))
 
 
 def step_of(package: Path) -> int:

@@ -98,7 +98,7 @@ def test_simple_from_new_to_exit(server: Server) -> None:
         see(shell, "del T_3", "T_3: asked to save and end")
         see(shell, "del A_2", "A_2: asked to save and end")
         for one in lab.tasks():
-            lab.wait_for(one.id, timeout_seconds=60)
+            lab.wait_for(one.id)
         see(shell, "showDL", "run_script task=A_2 script=nosuch failed: ")
         see(shell, "clear", "is cleared")
         shell.wait_for("roost>")

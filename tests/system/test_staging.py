@@ -137,9 +137,9 @@ def test_a_stop_while_an_archive_is_fetched(config: Path, tmp_path: Path, mirror
         stderr=subprocess.STDOUT,
         text=True,
     )
-    wait_for(mirror.half_sent.is_set, 60)
+    wait_for(mirror.half_sent.is_set)
     process.send_signal(signal.SIGINT)
-    said = process.communicate(timeout=60)[0]
+    said = process.communicate(timeout=100)[0]
     assert process.returncode == 75, said
     assert not list(staging_folder.staging_folder().glob("*/")), "nothing is left"
 

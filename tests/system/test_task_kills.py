@@ -98,7 +98,7 @@ class Killer:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         # A killed process has its lock a moment longer, and would be taken for a living one.
-        wait_for(lambda: all(map(is_gone, pids.values())), 60)
+        wait_for(lambda: all(map(is_gone, pids.values())))
         self.killed[" and ".join(target)] += 1
         for role in target:
             for one in tasks if role in OF_LAB else [task]:

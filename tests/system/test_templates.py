@@ -88,7 +88,7 @@ class Walk:
         )
         board = self.project / "runs" / "killed" / "progress"
         after = self.case.kill_after
-        wait_for(lambda: (look := live_progress.read(board)) is not None and look.step >= after, 60)
+        wait_for(lambda: (look := live_progress.read(board)) is not None and look.step >= after)
         record = self.package("killed").sessions()[0].record
         assert record is not None
         os.kill(record["worker_pid"], signal.SIGKILL)

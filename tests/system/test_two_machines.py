@@ -71,13 +71,13 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 def here(folder: Path, *words: str) -> subprocess.Popen[str]:
     command = [ROOST, "run", "--name", "one", *words, "--", sys.executable, "train.py"]
     started = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    wait_for(lambda: "step 3 " in output(folder), 30)
+    wait_for(lambda: "step 3 " in output(folder))
     return started
 
 
 def far(folder: Path, command: Sequence[str]) -> subprocess.CompletedProcess[str]:
     """Runs a command on the other machine."""
-    return subprocess.run(of_far(command), cwd=folder, capture_output=True, text=True, timeout=60)
+    return subprocess.run(of_far(command), cwd=folder, capture_output=True, text=True, timeout=100)
 
 
 def of_far(command: Sequence[str], name: str = "far") -> list[str]:
@@ -108,16 +108,16 @@ def test_a_second_machine_is_refused_and_with_steal_takes_over(folder: Path) -> 
 
     stolen = far(folder, [ROOST, "continue", "runs/one", "--steal", "--detach"])
     assert stolen.returncode == 0 and "which has stopped" in stolen.stderr, stolen.stderr
-    run.communicate(timeout=30)
+    run.communicate(timeout=100)
     assert run.returncode == 5
     first = record(folder, 1)
     assert (first["state"], first["exit_code"], first["reason"]) == ("failed", 5, "taken over")
     assert str(first["error"]).startswith("taken over by host far (session 2")
     assert not (package / "sessions" / "1.seal.json").exists()
 
-    wait_for(lambda: output(folder).count("step 3 ") == 2, 30)
+    wait_for(lambda: output(folder).count("step 3 ") == 2)
     (folder / "end").touch()
-    wait_for(lambda: record(folder, 2)["state"] == "succeeded", 30)
+    wait_for(lambda: record(folder, 2)["state"] == "succeeded")
     wait_for(lambda: not owner_file.path_of(package).exists())
     lines = output(folder).splitlines()
     assert lines.count("step 0 loss 1.0") == 2
@@ -144,23 +144,23 @@ def test_of_two_that_steal_at_the_same_moment_one_wins(folder: Path) -> None:
         )
         for name in ("b", "c")
     ]
-    wait_for(lambda: (folder / "ready_b").exists() and (folder / "ready_c").exists(), 60)
+    wait_for(lambda: (folder / "ready_b").exists() and (folder / "ready_c").exists())
     (folder / "go").touch()
     said = [one.communicate(timeout=90)[1] for one in both]
     assert sorted(one.returncode for one in both) == [0, 5], said
     (loser,) = (text for one, text in zip(both, said, strict=True) if one.returncode)
     assert "at the same moment" in loser and "Traceback" not in loser, loser
-    run.communicate(timeout=30)
+    run.communicate(timeout=100)
     assert run.returncode == 5
     (folder / "end").touch()
-    wait_for(lambda: record(folder, 2)["state"] == "succeeded", 30)
+    wait_for(lambda: record(folder, 2)["state"] == "succeeded")
     assert [one.number for one in PackageFolder.open(package).sessions()] == [1, 2]
 
 
 def test_a_machine_that_gave_no_sign_of_life_loses_the_package_and_stops_when_it_wakes(folder: Path) -> None:
     package = folder / "runs" / "one"
     run = here(folder, "--detach")
-    run.communicate(timeout=30)
+    run.communicate(timeout=100)
     first = PackageFolder.open(package).sessions()[0]
     assert first.guard is not None and first.supervisor is not None
     asleep = [first.guard.pid, first.supervisor.pid, *living_in(package)]
@@ -171,9 +171,9 @@ def test_a_machine_that_gave_no_sign_of_life_loses_the_package_and_stops_when_it
     assert taken.returncode == 0 and "gave no sign of life for 3m" in taken.stderr, taken.stderr
     for pid in asleep:
         os.kill(pid, signal.SIGCONT)
-    wait_for(lambda: record(folder, 1)["state"] == "failed", 30)
+    wait_for(lambda: record(folder, 1)["state"] == "failed")
     assert record(folder, 1)["reason"] == "taken over"
     owner = owner_file.read(owner_file.path_of(package))
     assert owner is not None and (owner.host, owner.session) == ("far", 2)
     (folder / "end").touch()
-    wait_for(lambda: record(folder, 2)["state"] == "succeeded", 30)
+    wait_for(lambda: record(folder, 2)["state"] == "succeeded")

@@ -44,7 +44,7 @@ class TmuxTerminal:
     def _run(self, *arguments: str) -> str:
         done = subprocess.run(
             ["tmux", "-u", "-S", str(self._socket), *arguments],
-            env=self._environment, capture_output=True, text=True, check=True, timeout=30,
+            env=self._environment, capture_output=True, text=True, check=True, timeout=100,
         )  # fmt: skip
         return done.stdout
 
@@ -97,7 +97,7 @@ class TmuxTerminal:
 
     def close(self) -> None:
         """Ends the terminal, and what runs in it."""
-        subprocess.run(["tmux", "-S", str(self._socket), "kill-server"], capture_output=True, timeout=30)
+        subprocess.run(["tmux", "-S", str(self._socket), "kill-server"], capture_output=True, timeout=100)
 
 
 class ScreenTerminal:
@@ -121,7 +121,7 @@ class ScreenTerminal:
 
     def _run(self, *arguments: str) -> None:
         subprocess.run(
-            ["screen", *arguments], env=self._environment, check=True, timeout=30, capture_output=True
+            ["screen", *arguments], env=self._environment, check=True, timeout=100, capture_output=True
         )
 
     def type(self, text: str) -> None:
@@ -150,7 +150,10 @@ class ScreenTerminal:
     def close(self) -> None:
         """Ends the terminal."""
         subprocess.run(
-            ["screen", "-S", self._name, "-X", "quit"], env=self._environment, capture_output=True, timeout=30
+            ["screen", "-S", self._name, "-X", "quit"],
+            env=self._environment,
+            capture_output=True,
+            timeout=100,
         )
 
 

@@ -20,8 +20,9 @@ import torch.distributed as dist
 
 from roost.train.distributed import ranks
 from roost.train.distributed.ranks import Ranks
+from tests.waiting import MAX_SECONDS
 
-SECONDS = 60.0
+SECONDS = MAX_SECONDS
 
 
 class RankFailed(AssertionError):

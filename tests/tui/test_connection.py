@@ -17,7 +17,7 @@ from roost.operations.live_lab.lab_state import LabState
 from roost.tui.connection import LabLink
 from tests.tui.generated_lab import small_lab
 
-_SECONDS = 30.0
+_SECONDS = 100.0
 
 
 class Listener:

@@ -56,12 +56,12 @@ class GuardedProgram:
 
     def client_pid(self) -> int:
         """The process that the guard watches."""
-        wait_for(lambda: b"ready" in self.read() and b"." in self.output.partition(b"ready ")[2], 30)
+        wait_for(lambda: b"ready" in self.read() and b"." in self.output.partition(b"ready ")[2])
         return int(self.output.partition(b"ready ")[2].partition(b".")[0])
 
     def end(self, typed: bytes = b"") -> int:
         """Waits for the end, and checks that the terminal is restored, and that it has what was typed."""
-        wait_for(lambda: os.waitpid(self.pid, os.WNOHANG)[0], 30)
+        wait_for(lambda: os.waitpid(self.pid, os.WNOHANG)[0])
         output = self.read()
         assert (b"typed " + typed in output) == bool(typed)
         assert output.rfind(b"\x1b[?1049l") > output.rfind(b"\x1b[?1049h")
@@ -101,7 +101,7 @@ def test_an_orderly_end(guarded: Start) -> None:
 
 def test_what_is_typed_while_the_client_leaves_is_not_lost(guarded: Start) -> None:
     program = guarded(f"{_LEAVE}os.write(1, b'left')\nselect.select([0], [], [])\nreturn 3\n")
-    wait_for(lambda: b"left" in program.read(), 30)
+    wait_for(lambda: b"left" in program.read())
     os.write(program.fd, b"next command\n")
     assert program.end(b"next command") == 3
 
@@ -146,7 +146,7 @@ def test_a_mistake_of_the_user_keeps_its_text_and_code(guarded: Start) -> None:
 def test_a_stopped_client_stops_its_guard_and_both_go_on(guarded: Start) -> None:
     program = guarded(f"os.kill(os.getpid(), signal.SIGSTOP)\n{_LEAVE}return 7")
     program.client_pid()
-    wait_for(lambda: _state(program.pid) == "T", 30)
+    wait_for(lambda: _state(program.pid) == "T")
     os.kill(program.pid, signal.SIGCONT)
     assert program.end() == 7
 

@@ -43,7 +43,7 @@ def test_ends_with_who_asked_for_it() -> None:
         caller.send_signal(signal.SIGKILL)
         caller.wait()
         assert watched.stdout.readline() == "ended\n"
-        assert watched.wait(10) == 0
+        assert watched.wait(100) == 0
     finally:
         for process in (caller, watched):
             process.kill()

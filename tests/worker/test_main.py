@@ -258,7 +258,7 @@ def start(package: PackageFolder) -> dict[str, Any]:
     finally:
         os.close(lock)
     assert started.process is not None
-    code = started.process.wait(60)
+    code = started.process.wait(100)
     record = package.sessions()[-1].record
     assert record is not None and record["exit_code"] == code
     return record

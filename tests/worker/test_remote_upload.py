@@ -17,7 +17,7 @@ def test_the_end_of_a_session_waits_for_no_upload_that_was_given_up(tmp_path: Pa
     uploader(other, tmp_path / "store").upload(is_live=False)  # a copy of another run of the same name
     loop = UploadLoop(package, RemoteSettings(url=str(tmp_path / "store"), every="0.1s"))
     loop.start()
-    assert loop.is_done.wait(60)
+    assert loop.is_done.wait(100)
     loop.end_session()
     assert loop.is_done.is_set()
     loop.close()

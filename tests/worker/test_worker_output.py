@@ -79,7 +79,7 @@ os._exit(0)
 def test_a_burst_keeps_its_order_and_loses_nothing(tmp_path: Path) -> None:
     output = tmp_path / "output"
     with output.open("wb") as to:
-        subprocess.run([sys.executable, "-c", BURST, output], stdout=to, stderr=to, check=True, timeout=60)
+        subprocess.run([sys.executable, "-c", BURST, output], stdout=to, stderr=to, check=True, timeout=100)
     expected = [f"{kind} {number}" for number in range(2000) for kind in ("out", "err")]
     expected += ["before the fork", "child", "shown soon", "closed and open again", "unbuffered"]
     assert output.read_text().splitlines() == expected
@@ -106,4 +106,4 @@ os._exit(0 if os.fstat(1).st_size == 5 else 3)
 def test_all_is_written_at_the_end_of_a_burst(tmp_path: Path) -> None:
     """Also what the thread has begun to write."""
     with (tmp_path / "output").open("wb") as to:
-        assert subprocess.run([sys.executable, "-c", LATE], stdout=to, timeout=60).returncode == 0
+        assert subprocess.run([sys.executable, "-c", LATE], stdout=to, timeout=100).returncode == 0

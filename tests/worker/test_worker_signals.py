@@ -57,9 +57,9 @@ def test_a_process_that_the_project_forks_dies_of_it(own_signals: None) -> None:
     ready = context.Event()
     child = context.Process(target=lambda: (ready.set(), [time.sleep(0.01) for _ in range(6000)]))
     child.start()
-    assert ready.wait(10)  # Python forgets a signal that comes while it forks
+    assert ready.wait(100)  # Python forgets a signal that comes while it forks
     child.terminate()
-    child.join(10)
+    child.join(100)
     assert child.exitcode == -signal.SIGTERM and target.reasons == []
     child.kill()
 

@@ -83,7 +83,8 @@ def _summary_lines(shown: PackageDetails) -> Iterator[str]:
     changes = " with changes" if shown.git_dirty else ""
     commit = f"git {shown.git_commit[:12]}{changes}" if shown.git_commit else ""
     project = f"project {shown.project}" if shown.project else ""
-    about = filter(None, (where, terminal.format_duration(row.seconds), project, commit))
+    source = f"from {shown.source}" if shown.source else ""
+    about = filter(None, (where, terminal.format_duration(row.seconds), project, source, commit))
     yield terminal.escape_text("  ".join(about))
     if shown.determinism is not None:
         yield _determinism(shown.determinism, shown.settings.get("determinism"))

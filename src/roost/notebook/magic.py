@@ -109,7 +109,8 @@ class RoostMagic:
             )
         durable.write(path, _SOURCE_MARK + source.encode())
         try:
-            return self._run(["run", *options, "--", sys.executable, path.name])
+            about = shlex.join(["%%roost", *options])  # unless the options have a description
+            return self._run(["run", "--description", about, *options, "--", sys.executable, path.name])
         finally:
             if not runs_in_place:
                 durable.discard(path)

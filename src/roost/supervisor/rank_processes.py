@@ -321,9 +321,8 @@ class RankProcesses:
         is_printed = is_printed and end.reason not in (PEER_FAILED, NOT_STARTED)
         if is_printed or end.state not in ("failed", "crashed"):
             return None
-        return (
-            f"worker {self.pids[0]} crashed{self._near_step()}: {end.error}" if is_lone_crash else end.error
-        )
+        who = "the command" if self._spec.is_command else f"worker {self.pids[0]}"
+        return f"{who} crashed{self._near_step()}: {end.error}" if is_lone_crash else end.error
 
     def _near_step(self) -> str:
         """Returns `` near step 813`` by the progress record, which survives the worker; empty without one."""

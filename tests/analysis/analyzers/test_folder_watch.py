@@ -23,5 +23,5 @@ def test_a_new_file_wakes(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
     thread = threading.Thread(target=lambda: answers.extend(iter(watch.wait, False)))
     thread.start()
     watch.close()
-    thread.join(10)
+    thread.join(100)
     assert not thread.is_alive()

@@ -94,5 +94,5 @@ def test_a_signal_goes_to_exactly_this_process() -> None:
         assert not process_identity.send_signal(signal.SIGTERM, child.pid, ticks, "another boot")
         assert child.poll() is None
         assert process_identity.send_signal(signal.SIGTERM, child.pid, ticks, boot)
-        assert child.wait(10) == -signal.SIGTERM
+        assert child.wait(100) == -signal.SIGTERM
         assert not process_identity.send_signal(signal.SIGTERM, child.pid, ticks, boot)

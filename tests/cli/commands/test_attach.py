@@ -27,7 +27,7 @@ def endless(tmp_path: Path) -> Iterator[PackageFolder]:
     made = PackageFolder.open(tmp_path / said.stdout.strip())
     try:
         assert "roost attach p/runs/" in said.stderr
-        wait_for(lambda: (seen := live_progress.read(made.progress)) and seen.step > 3, 60)
+        wait_for(lambda: (seen := live_progress.read(made.progress)) and seen.step > 3)
         yield made
     finally:
         roost("stop", made.path, "--now")
@@ -87,19 +87,19 @@ def test_without_a_terminal_it_detaches(endless: PackageFolder, number: signal.S
     with child, child.stderr:
         assert "attached" in child.stderr.readline()
         child.send_signal(number)
-        assert "detached" in child.stderr.read() and child.wait(10) == 0
+        assert "detached" in child.stderr.read() and child.wait(100) == 0
     assert endless.state == "running"
 
 
 def test_shows_the_last_lines_and_gives_the_exit_code_of_the_run(endless: PackageFolder) -> None:
-    wait_for(lambda: endless.output.read_bytes().count(b"\n") > 2, 30)
+    wait_for(lambda: endless.output.read_bytes().count(b"\n") > 2)
     child = subprocess.Popen([*ROOST, "attach", str(endless.path), "-n", "1"], stdout=subprocess.PIPE)
     assert child.stdout is not None
     with child, child.stdout:
         shown = child.stdout.read(1)
         assert roost("stop", endless.path).returncode == 0
         shown += child.stdout.read()
-        assert child.wait(10) == 75
+        assert child.wait(100) == 75
     printed = endless.output.read_bytes()
     assert printed.endswith(shown) and printed[: -len(shown)].endswith(b"\n")
     assert 1 < shown.count(b"\n") < printed.count(b"\n")
@@ -114,7 +114,7 @@ def test_a_run_whose_starter_is_gone_is_attached_where_it_is(tmp_path: Path, how
         os.kill(starter.process.pid, signal.SIGKILL)
     else:
         starter.hang_up()  # SIGHUP to everything on it
-    starter.process.wait(10)
+    starter.process.wait(100)
     starter.kill()
     (path,) = (tmp_path / "p" / "runs").iterdir()
     terminal = Terminal("attach", path)

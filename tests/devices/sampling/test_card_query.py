@@ -35,7 +35,7 @@ def query(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> Iterator[CardQuery
 
 
 def answer(query: CardQuery) -> list[CardSample]:
-    found = wait_for(query.poll, 30)
+    found = wait_for(query.poll)
     assert found is not None
     return found
 
@@ -73,7 +73,7 @@ def test_a_card_that_does_not_answer_hides_no_other(query: CardQuery, driver: Dr
     driver.says({"uuid": "GPU-aa1"}, {"uuid": "GPU-bb2"})
     answer(query)
     driver.says({"uuid": "GPU-aa1", "fails": {"MemoryInfo": "GpuIsLost"}}, {"uuid": "GPU-bb2"})
-    first, second = wait_for(lambda: found if (found := query.poll()) and found[0].error else None, 30) or []
+    first, second = wait_for(lambda: found if (found := query.poll()) and found[0].error else None) or []
     assert first.values == {} and second.values["temperature"] == 61
 
 
@@ -87,7 +87,7 @@ def test_a_driver_that_hangs_is_killed_and_asked_again(
     answer(query)
     driver.says({"uuid": "GPU-aa1"}, hangs={"Count": str(held)})
     (pid,) = query.pids
-    wait_for(lambda: query.poll() is None and query.trouble, 30)
+    wait_for(lambda: query.poll() is None and query.trouble)
     assert query.trouble == NO_ANSWER
     assert os.waitpid(pid, 0) == (pid, signal.SIGKILL)
     held.unlink()
@@ -96,7 +96,7 @@ def test_a_driver_that_hangs_is_killed_and_asked_again(
 
 def test_a_process_that_ends_is_replaced(query: CardQuery, driver: Driver) -> None:
     driver.says({"uuid": "GPU-aa1"}, ends={"Count": "no JSON\n"})
-    wait_for(lambda: query.poll() is None and query.trouble == NOT_ASKED, 30)
+    wait_for(lambda: query.poll() is None and query.trouble == NOT_ASKED)
     ended = query.pids
     driver.says({"uuid": "GPU-aa1"})
     assert answer(query)

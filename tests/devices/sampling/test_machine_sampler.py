@@ -66,7 +66,7 @@ def test_the_cards_come_when_they_have_answered_and_the_host_at_once(
             ring = newest_ring(str(folder))
             return ring is not None and len(ring.header.cards) == 2 and ring.level(0)[-1].state == 0
 
-        wait_for(has_cards, 30)
+        wait_for(has_cards)
     found = newest_ring(str(folder))
     assert found is not None and len(found.level(0)) > 1, "the samples of the host before are kept"
     newest = dict(zip(found.columns, found.level(0)[-1].values, strict=True))

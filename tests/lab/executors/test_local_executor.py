@@ -112,7 +112,7 @@ def test_a_descriptor_tells_of_the_end(lab: Lab, local: LocalExecutor) -> None:
 def test_a_task_has_not_ended_before_its_guard_can_be_reaped(lab: Lab, local: LocalExecutor) -> None:
     """A guard that ends releases the package's lock a moment before."""
     task = begun(lab, local, "exit 0")
-    assert local._guards[task.id].wait(20) == 0
+    assert local._guards[task.id].wait(100) == 0
     with subprocess.Popen(["sleep", "600"]) as ending:
         local._guards[task.id] = ending
         assert local.poll(task).state == RUNNING

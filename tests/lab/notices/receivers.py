@@ -44,7 +44,7 @@ class Web:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 web.asked.append(Asked(self.path, dict(self.headers), json.loads(body)))
                 if web.answers_after is not None:
-                    web.answers_after.wait(30.0)
+                    web.answers_after.wait(100)
                 self.send_response(web.status)
                 for name, value in web.headers.items():
                     self.send_header(name, value)

@@ -51,9 +51,9 @@ def test_ends_before_and_after_a_kill_of_the_daemon_send_one_notice_each(lab: La
         store.transition(running, FAILED, reason="exit code 1", started=1.0, ended=2.0)
     lab.start()
     assert lab.wait_for(unseen).state == FAILED
-    wait_for(lambda: len(web.asked) == 2, 20.0)
+    wait_for(lambda: len(web.asked) == 2)
     last = lab.submit("exit 0")
-    wait_for(lambda: len(web.asked) == 3, 20.0)
+    wait_for(lambda: len(web.asked) == 3)
     assert sorted(sent(web)[:2]) == sorted([(unseen, "failed"), (one.id, "failed")])
     assert sent(web)[2] == (last, "succeeded")
     with lab.store() as store:
@@ -69,7 +69,7 @@ def test_no_process_starts_without_settings_or_events(lab: Lab, web: Web) -> Non
         assert not errand.fds
         set_up(web)
         errand.run()
-        wait_for(lambda: _ended(errand), 20.0)
+        wait_for(lambda: _ended(errand))
         assert (lab.state / "notices.json").exists()
         errand.run()
         assert not errand.fds, "nothing has happened"
@@ -89,7 +89,7 @@ def test_invalid_settings_are_read_again_after_a_change(lab: Lab, web: Web) -> N
     with lab.store() as store:
         errand = NoticeDispatcher(store)
         errand.run()
-        wait_for(lambda: _ended(errand), 20.0)
+        wait_for(lambda: _ended(errand))
         one = end(store)
         errand.run()
         assert not errand.fds, "they are as they were"
@@ -97,7 +97,7 @@ def test_invalid_settings_are_read_again_after_a_change(lab: Lab, web: Web) -> N
         errand.run()
         assert errand.fds
         errand.close()
-    wait_for(lambda: bool(web.asked), 20.0)
+    wait_for(lambda: bool(web.asked))
     assert sent(web) == [(one, "failed")]
 
 
@@ -117,7 +117,7 @@ def test_the_daemon_sends_for_a_run_that_was_killed_with_its_guard(
     with lab.store() as store:
         errand = NoticeDispatcher(store)
         errand.run()
-        wait_for(lambda: not entry.exists(), 20.0)
+        wait_for(lambda: not entry.exists())
         (asked,) = web.asked
         assert asked.body["tasks"][0]["state"] == "crashed"
         errand.run()

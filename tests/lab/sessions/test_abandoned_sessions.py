@@ -42,7 +42,7 @@ def killed(folder: Path) -> tuple[PackageFolder, int]:
     started = run(RunRequest(config=config))
     assert started.process is not None and started.running is not None
     daemon = started.package / "daemon"
-    pid = int(wait_for(lambda: daemon.exists() and daemon.read_text(), 60))
+    pid = int(wait_for(lambda: daemon.exists() and daemon.read_text()))
     record = started.running.session().record or {}
     started.process.send_signal(signal.SIGSTOP)  # or it would end everything, in the instant between the two
     os.kill(record["pid"], signal.SIGKILL)
@@ -68,7 +68,7 @@ def test_the_next_session_ends_them(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ContinueRequest(package=made.path, overrides=["~max_epochs", "+max_steps=3"], force=True)
     )
     assert not lives(daemon)
-    assert started.process is not None and started.process.wait(60) == 0, made.output.read_text()
+    assert started.process is not None and started.process.wait(100) == 0, made.output.read_text()
 
 
 def test_also_when_another_session_came_in_between(tmp_path: Path) -> None:

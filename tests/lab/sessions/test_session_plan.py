@@ -29,7 +29,7 @@ def begin(folder: Path, plan: SessionPlan, **given: object) -> PackageFolder:
         begun = guard_start.start_session(spec, lock_fd=lock_fd)
     finally:
         os.close(lock_fd)
-    begun.process.wait(20)
+    begun.process.wait(100)
     return package
 
 

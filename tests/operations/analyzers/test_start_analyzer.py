@@ -72,7 +72,7 @@ def prediction(package: Path, options: TaskOptions = CPU, **given: Any) -> Task:
 
 def roost(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
-        [sys.executable, "-m", "roost", *arguments], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-m", "roost", *arguments], capture_output=True, text=True, check=False, timeout=100
     )
     assert done.returncode == code, done
     return done
@@ -145,7 +145,7 @@ def test_a_lost_attempt_starts_again_and_nothing_of_it_is_left(lab: Lab, package
     kill_watchers(task)
     wait_for(lambda: not Path(f"/proc/{worker}").exists())
     with lab.store() as store:
-        again = wait_for(lambda: (one := store.task(task.id)).attempt == 2 and one.session == 2, 30.0)
+        again = wait_for(lambda: (one := store.task(task.id)).attempt == 2 and one.session == 2)
     assert again and record(task, 2)["state"] == "running"
     with lab.store() as store:
         reasons = [event.text for event in store.events(task=task.id, kind=PENDING)]
@@ -155,7 +155,7 @@ def test_a_lost_attempt_starts_again_and_nothing_of_it_is_left(lab: Lab, package
 def test_a_rebuilt_queue_has_them(lab: Lab, package: Path) -> None:
     running, ended, held = analyzer(package), prediction(package), analyzer(package)
     lab.wait_for(running.id, RUNNING)
-    assert lab.wait_for(ended.id, timeout_seconds=60.0).state == SUCCEEDED
+    assert lab.wait_for(ended.id).state == SUCCEEDED
     task_control.request_stop(held.label)
     lab.wait_for(held.id, STOPPED)
     waits = analyzer(package, options=TaskOptions(gpus=0, begin="+2h"))
@@ -188,7 +188,7 @@ def test_a_rebuilt_queue_has_them(lab: Lab, package: Path) -> None:
 def test_a_queued_prediction_is_stored_in_its_session_folder(lab: Lab, package: Path) -> None:
     task = prediction(package, limit=30)
     assert task.label == "P_1" and task.folder == package / "predictions" / "1"
-    ended = lab.wait_for(task.id, timeout_seconds=60.0)
+    ended = lab.wait_for(task.id)
     assert (ended.state, ended.reason) == (SUCCEEDED, ""), (task.folder / "_output.txt").read_text()
     (shown,) = show(package).predictions
     assert (shown.number, shown.source, shown.samples) == (1, "valid", 30)
@@ -206,7 +206,7 @@ def test_a_queued_prediction_is_stored_in_its_session_folder(lab: Lab, package: 
     assert [path for path in bad if path.startswith("predictions")] == ["predictions/1/_output.txt"]
     with pytest.raises(UsageError, match="-o"):
         prediction(package, out=package.parent / "elsewhere")
-    failed = lab.wait_for(prediction(package, source="tets").id, timeout_seconds=60.0)
+    failed = lab.wait_for(prediction(package, source="tets").id)
     assert failed.state == "failed" and "'tets'" in failed.reason
     assert [one.number for one in show(package).predictions] == [1]
 
@@ -217,7 +217,7 @@ def test_a_lost_prediction_begins_again_and_is_whole(lab: Lab, package: Path) ->
     kill_watchers(task)
     (task.folder / predictions.UNFINISHED).mkdir(exist_ok=True)
     (task.folder / predictions.UNFINISHED / "half.npy").write_bytes(b"half")
-    ended = lab.wait_for(task.id, timeout_seconds=90.0)
+    ended = lab.wait_for(task.id)
     assert (ended.state, ended.attempt, ended.session) == (SUCCEEDED, 2, 2), ended
     meta = predictions.read(task.folder)
     assert meta is not None and meta.count == 40 and not [*task.folder.glob("**/half.npy")]
@@ -239,7 +239,7 @@ def test_every_command_takes_a_label(lab: Lab, package: Path) -> None:
     assert lab.one(task.id).state == STOPPED
     task = analyzer(package)
     lab.wait_for(task.id, RUNNING)
-    wait_for(lambda: (task.folder / "_output.txt").stat().st_size, 60.0)
+    wait_for(lambda: (task.folder / "_output.txt").stat().st_size)
     assert roost("logs", "A_2").stdout.encode() == (task.folder / "_output.txt").read_bytes()
     assert roost("logs", str(task.folder)).stdout == roost("logs", task.id).stdout
     (row,) = [one for one in json.loads(roost("tasks", "--json").stdout) if one["id"] == task.id]
@@ -256,7 +256,7 @@ def test_every_command_takes_a_label(lab: Lab, package: Path) -> None:
     assert following.stderr is not None
     first = following.stderr.readline()
     roost("kill", "A_2")
-    said = first + following.communicate(timeout=60)[1]
+    said = first + following.communicate(timeout=100)[1]
     assert following.returncode == 130 and "digits/analyzers/2" in said and "roost continue" not in said, said
     assert why("A_2")[0].state == STOPPED and not why("A_2")[0].can_go_on
     refused = roost("attach", "A_2", code=5)

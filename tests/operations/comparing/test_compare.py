@@ -97,7 +97,7 @@ def test_it_never_imports_torch_and_runs_no_code_of_a_package(tmp_path: Path) ->
         "import sys; from roost.operations.comparing.compare import compare; compare(sys.argv[1:]); "
         "assert 'torch' not in sys.modules and not any('Runner' in one for one in sys.modules)"
     )
-    subprocess.run([sys.executable, "-c", program, *(run.path for run in runs)], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", program, *(run.path for run in runs)], check=True, timeout=100)
 
 
 def test_a_real_run_and_its_copy(finished: PackageFolder) -> None:

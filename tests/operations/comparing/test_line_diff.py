@@ -38,7 +38,7 @@ def test_patch_makes_the_second_from_the_first(tmp_path: Path, seed: int) -> Non
     patch = "".join(f"{line}\n" for line in ["--- a", "+++ a", *lines])
     if lines:
         command = ["patch", "-s", "-p0", "--posix", "a"]
-        subprocess.run(command, input=patch.encode(), cwd=tmp_path, check=True, timeout=30)
+        subprocess.run(command, input=patch.encode(), cwd=tmp_path, check=True, timeout=100)
     assert (tmp_path / "a").read_bytes() == second
 
 

@@ -41,7 +41,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 def asked(url: str, path: str) -> Any:
     try:
-        with urllib.request.urlopen(f"{url.rstrip('/')}/data/{path}", timeout=10) as answer:
+        with urllib.request.urlopen(f"{url.rstrip('/')}/data/{path}", timeout=100) as answer:
             return json.loads(answer.read())
     except urllib.error.HTTPError:
         return None  # not loaded yet
@@ -61,9 +61,9 @@ def test_any_packages_and_what_they_record_meanwhile(tmp_path: Path, temporary: 
         serving = next(events)
         assert serving.url.startswith("http://127.0.0.1:")
         assert serving.runs == {"one": str(one.path), "one (2)": str(other.path)}
-        wait_for(lambda: set(asked(serving.url, "runs") or []) == set(serving.runs), 60)
+        wait_for(lambda: set(asked(serving.url, "runs") or []) == set(serving.runs))
         expected = [(int(row["step"]), row["train/loss"]) for row in ROWS]
-        wait_for(lambda: curve(serving.url, "one", "train/loss") == expected, 60)
+        wait_for(lambda: curve(serving.url, "one", "train/loss") == expected)
         session(other, "running")
         record_rows(other, 2, 20, [{"step": 30, "epoch": 3, "train/loss": 8.0}])
         _follow(other.path, events, serving.url, [*expected[:2], (30, 8.0)])
@@ -82,11 +82,11 @@ def _follow(path: Path, events: Any, url: str, expected: list[tuple[int, float]]
     worker = threading.Thread(target=turn)
     worker.start()
     try:
-        wait_for(lambda: curve(url, "one (2)", "train/loss") == expected, 60)
+        wait_for(lambda: curve(url, "one (2)", "train/loss") == expected)
     finally:
         port = int(url.rstrip("/").rpartition(":")[2])
         os.kill(_listener(port), signal.SIGKILL)
-        worker.join(60)
+        worker.join(100)
 
 
 def _listener(port: int) -> int:
@@ -126,9 +126,9 @@ def test_the_command_ends_with_all_that_it_started(tmp_path: Path, temporary: Pa
         url = started.stdout.readline().strip()
         port = int(url.rstrip("/").rpartition(":")[2])
         started.send_signal(number)
-        started.wait(60)
+        started.wait(100)
     assert started.returncode == (-signal.SIGKILL if number == signal.SIGKILL else 0)
-    wait_for(lambda: _is_free(port), 60)
+    wait_for(lambda: _is_free(port))
     assert number == signal.SIGKILL or list(temporary.iterdir()) == []
 
 

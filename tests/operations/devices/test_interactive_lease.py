@@ -239,7 +239,7 @@ def test_who_is_asked_to_end_asks_the_command(here: Lab, signum: int) -> None:
     with subprocess.Popen([*PROGRAM, "--", *command], stderr=subprocess.DEVNULL) as process:
         wait_for(lambda: _pid(here))
         process.send_signal(signum)
-        assert process.wait(20) == 9
+        assert process.wait(100) == 9
     assert are_held() == []
 
 

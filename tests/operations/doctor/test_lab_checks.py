@@ -65,7 +65,7 @@ def test_a_daemon_of_another_version(here: Lab, subject: DoctorSubject) -> None:
     line = only(judge_lab(read_lab(subject)), "problem", "0.0.7", "roost lab restart")
     assert str(other.pid) in line.found
     other.terminate()
-    other.wait(20)
+    other.wait(100)
 
 
 def test_a_folder_that_others_can_read_and_one_on_a_network(here: Lab, subject: DoctorSubject) -> None:

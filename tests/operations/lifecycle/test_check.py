@@ -39,7 +39,7 @@ def test_the_outcome(place: Path, tmp_path: Path, messages: Messages) -> None:
             messages.check(note)
         assert started.running.package.parent.parent == place and started.root == config.parent / "runs"
         *_, session = follow(started.running)
-        assert isinstance(session, Session) and started.process.wait(20) == 0
+        assert isinstance(session, Session) and started.process.wait(100) == 0
         found = started.outcome(session)
     assert (found.is_ready, found.state, found.exit_code, found.failed) == (True, "succeeded", 0, None)
     assert found.estimate is not None and found.estimate.total_steps == 96 and found.estimate.fits
@@ -61,7 +61,7 @@ def test_a_project_of_dlnest_is_copied_as_such(place: Path, tmp_path: Path) -> N
 def test_it_ends_with_its_block(place: Path, tmp_path: Path) -> None:
     config = project(tmp_path / "project")
     with check(CheckRequest(config=config, device="cpu")) as started:
-        wait_for(lambda: started.running.session().state == "running", 20)
+        wait_for(lambda: started.running.session().state == "running")
         record = started.running.session().record or {}
         ticks = process_identity.start_ticks(record["pid"])
         assert ticks is not None

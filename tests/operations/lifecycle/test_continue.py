@@ -38,7 +38,7 @@ def begun(made: PackageFolder, **asked: Any) -> StartedSession:
 def test_goes_further_than_planned(finished: PackageFolder) -> None:
     before = finished.records()
     started = continue_(ContinueRequest(package=finished.path, overrides=["max_epochs=3"]))
-    assert started.process is not None and started.process.wait(60) == 0, finished.output.read_text()
+    assert started.process is not None and started.process.wait(100) == 0, finished.output.read_text()
     after = finished.records()
     (note,) = started.notes
     assert started.session == 2 and note.endswith("max_epochs: 2 -> 3")
@@ -103,7 +103,7 @@ def test_a_finished_run_has_nothing_to_do(finished: PackageFolder, messages: Mes
 def test_the_test_at_the_end_may_be_repeated(finished: PackageFolder) -> None:
     """And the session says that it trains nothing."""
     started = continue_(ContinueRequest(package=finished.path, overrides=["test_at_end=last"]))
-    assert started.process is not None and started.process.wait(60) == 0, finished.output.read_text()
+    assert started.process is not None and started.process.wait(100) == 0, finished.output.read_text()
     assert "nothing is left to train: " in finished.output.read_text()
 
 

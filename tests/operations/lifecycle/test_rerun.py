@@ -82,7 +82,7 @@ def test_todays_code(tmp_path: Path) -> None:
 
 def test_it_computes_the_same_bits(finished: PackageFolder) -> None:
     started = rerun(RerunRequest(package=finished.path))
-    assert started.process is not None and started.process.wait(60) == 0
+    assert started.process is not None and started.process.wait(100) == 0
     new = PackageFolder.open(started.package)
     weights = [one.store().newest_readable(checkpoint.read_manifest)[0] for one in (finished, new)]
     assert weights[0] is not None and weights[1] is not None and weights[0].step == weights[1].step

@@ -220,7 +220,7 @@ class TestAgain:
         )
         argv = [sys.executable, "-c", program, str(config)]
         children = [subprocess.Popen(argv, stdin=subprocess.PIPE) for _ in range(3)]
-        wait_for(lambda: sum(child.poll() == 5 for child in children) == 2, 30)
+        wait_for(lambda: sum(child.poll() == 5 for child in children) == 2)
         for child in children:
             child.communicate()
         assert sorted(child.returncode for child in children) == [0, 5, 5]

@@ -36,7 +36,7 @@ def running(tmp_path: Path) -> Iterator[StartedSession]:
     started = run(RunRequest(config=project(tmp_path / "p", max_epochs="1000000", validate_every="1000")))
     assert started.process is not None
     try:
-        wait_for(lambda: (seen := live_progress.read(started.package / "progress")) and seen.step > 3, 60)
+        wait_for(lambda: (seen := live_progress.read(started.package / "progress")) and seen.step > 3)
         yield started
     finally:
         started.process.send_signal(signal.SIGQUIT)
@@ -48,7 +48,7 @@ def test_saves_and_ends(tmp_path: Path) -> None:
         *waiting, ended = stop(started.package)
         assert waiting and all(isinstance(event, StopPending) for event in waiting)
         assert isinstance(ended, StopResult) and ended.was_running and ended.state == "stopped"
-        assert started.process is not None and started.process.wait(10) == 75
+        assert started.process is not None and started.process.wait(100) == 75
         made = PackageFolder.open(started.package)
         assert ended.step == made.store().lineage()[-1].step > 3
 
@@ -57,7 +57,7 @@ def test_ends_at_once(tmp_path: Path) -> None:
     with running(tmp_path) as started:
         *_, ended = stop(started.package, now=True)
         assert isinstance(ended, StopResult) and ended.state == "stopped"
-        assert started.process is not None and started.process.wait(10) == 130
+        assert started.process is not None and started.process.wait(100) == 130
 
 
 @pytest.mark.parametrize("state", ["new", "succeeded", "failed", "crashed"])
@@ -94,7 +94,7 @@ def test_a_process_of_the_session_gets_the_signal(tmp_path: Path) -> None:
     with run_by_a_process(made) as process:
         *_, ended = stop(made.path)
         assert isinstance(ended, StopResult) and ended.was_running and ended.state == "crashed"
-        assert process.wait(10) == -signal.SIGTERM
+        assert process.wait(100) == -signal.SIGTERM
 
 
 @pytest.mark.parametrize("is_locked", [True, False])

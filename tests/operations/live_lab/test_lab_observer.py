@@ -54,12 +54,12 @@ class Follower:
         self.changes += changes
         return changes
 
-    def until(self, condition: Callable[[], Any], timeout_seconds: float = 20.0) -> Any:
+    def until(self, condition: Callable[[], Any]) -> Any:
         def is_true() -> Any:
             self.look()
             return condition()
 
-        return wait_for(is_true, timeout_seconds)
+        return wait_for(is_true)
 
     def state_of(self, id: str) -> str:
         found = self.state.task(id)
@@ -267,7 +267,7 @@ def test_a_training_is_followed_with_its_settings_metrics_and_end(
     config = project(tmp_path / "project", max_epochs="40")
     lab.start()
     queued = lab.train(config, "optimizers.main.lr=0.002")
-    follower.until(lambda: follower.state_of(queued.id) == "succeeded", 120)
+    follower.until(lambda: follower.state_of(queued.id) == "succeeded")
     found = follower.state.task(queued.id)
     assert found is not None
     follower.until(lambda: found.settings and found.recorded)

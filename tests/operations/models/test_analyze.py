@@ -52,7 +52,7 @@ def analysed(made: PackageFolder, script: str, **asked: Any) -> dict[str, Any]:
         if isinstance(event, Session):
             break
         printed += event
-    code = started.process.wait(20)
+    code = started.process.wait(100)
     found = outcome(started.running, event)  # type: ignore[arg-type]
     assert found["exit_code"] == code
     return {**found, "printed": printed.decode(), "notes": started.notes}

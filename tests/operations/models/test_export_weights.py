@@ -24,7 +24,7 @@ def exported(made: PackageFolder, output: Path, **asked: Any) -> ExportedWeights
         *_, ended = follow(started.running)
         assert isinstance(ended, Session)
         found = started.outcome(ended)
-        assert started.process.wait(20) == ended.recorded.exit_code
+        assert started.process.wait(100) == ended.recorded.exit_code
     return found
 
 

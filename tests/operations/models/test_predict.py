@@ -29,7 +29,7 @@ def predicted(made: PackageFolder, **asked: Any) -> PredictOutcome:
         found = started.outcome(ended)
         if found.state == "succeeded":
             assert started.stage().startswith("40 ") and "100%" in started.stage()
-        assert started.process.wait(20) == ended.recorded.exit_code
+        assert started.process.wait(100) == ended.recorded.exit_code
     return found
 
 

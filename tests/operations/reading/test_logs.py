@@ -53,7 +53,7 @@ def test_follows_to_the_last_byte(tmp_path: Path) -> None:
         body = {**json.loads(record.read_text()), "state": "succeeded"}
         record.with_suffix(".new").write_text(json.dumps(body))
         record.with_suffix(".new").rename(record)
-    follower.join(10)
+    follower.join(100)
     assert not follower.is_alive() and b"".join(seen) == b"first\nlast, and the end at once"
 
 

@@ -36,7 +36,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def shown(request: ShowDataRequest) -> DataReport:
     with show_data(request) as started:
         *_, ended = follow(started.running)
-        assert isinstance(ended, Session) and started.process.wait(20) == 0
+        assert isinstance(ended, Session) and started.process.wait(100) == 0
         assert started.stage() == "valid", "the last set"
         return started.outcome(ended)
 

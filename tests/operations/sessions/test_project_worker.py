@@ -31,7 +31,7 @@ def test_it_ends_with_its_block(place: Path, tmp_path: Path) -> None:
         worker_on_copy(plan, TaskKind.DATA_REPORT, device="cpu", command=["roost"]) as started,
     ):
         assert started.running.package.parent.parent == place and started.running.package.name == "data"
-        wait_for(lambda: started.running.session().state == "running", 20)
+        wait_for(lambda: started.running.session().state == "running")
         session = started.running.session()
         assert session.request["device"] == "cpu" and session.request["command"] == ["roost"]
         record = session.record or {}

@@ -29,7 +29,7 @@ def followed(started: StartedSession) -> tuple[RunningSession, bytes, Session]:
     place, shown = started.running, b""
     for event in follow(place):
         if isinstance(event, Session):
-            started.process.wait(10)
+            started.process.wait(100)
             return place, shown, event
         shown += event
         if b"epoch" in event and place.session().request["description"] == "endless":

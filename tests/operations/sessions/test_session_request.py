@@ -39,7 +39,7 @@ def test_starts_the_worker_and_hands_over_the_lock(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="session 1"):
         made.lock()
     assert started.running is not None and started.running.offset == len(b"before\n")
-    assert started.process is not None and started.process.wait(60) == 4
+    assert started.process is not None and started.process.wait(100) == 4
     os.close(made.lock())
     assert made.output.read_bytes().startswith(b"before\nerror: runner: ")
     (found,) = made.sessions()
@@ -132,7 +132,7 @@ def test_a_session_at_a_terminal_is_bound_to_its_cores(tmp_path: Path) -> None:
     request = SessionRequest(kind="train", device="cpu", cores=1)
     started = start_session(made, lock_fd, request, parse_settings(VALUES))
     os.close(lock_fd)
-    assert started.process is not None and started.process.wait(60) == 4
+    assert started.process is not None and started.process.wait(100) == 4
     (found,) = made.sessions()
     (core,) = found.request.core_ids
     assert core in os.sched_getaffinity(0)

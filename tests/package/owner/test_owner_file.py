@@ -140,7 +140,7 @@ def test_of_machines_that_steal_at_the_same_moment_one_wins(tmp_path: Path) -> N
         assert all(f"host {found.host} (user" in line for line in said.values()), said
         assert [path.name for path in (package / "sessions").iterdir()] == ["owner.json"]
     for one in machines.values():
-        one.communicate(timeout=30)
+        one.communicate(timeout=100)
         assert one.returncode == 0
 
 

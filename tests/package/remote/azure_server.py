@@ -44,7 +44,7 @@ class AzureServer:
                 start_new_session=True,
                 cwd=self._folder,
             )
-        wait_for(lambda: b"successfully listens" in log.read_bytes(), 60)
+        wait_for(lambda: b"successfully listens" in log.read_bytes())
 
     def kill(self) -> None:
         """SIGKILL."""

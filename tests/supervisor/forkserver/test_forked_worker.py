@@ -54,7 +54,7 @@ def became(folder: Path, code: str, *arguments: str) -> subprocess.CompletedProc
         "PYTHONPATH": f"{ROOT / 'src'}:{folder}",
     }
     command = [sys.executable, "-c", program, *arguments]
-    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=100)
 
 
 def test_it_is_as_if_it_had_been_started(tmp_path: Path) -> None:

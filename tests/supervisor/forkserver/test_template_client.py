@@ -175,7 +175,7 @@ def test_one_that_does_not_answer_is_not_waited_for(
     template_process(pool).send_signal(signal.SIGSTOP)
     coming = fork(session, pool.guard_template, "end('succeeded', 0)")
     coming.wait_until_recorded()
-    assert not isinstance(coming.guard, ForkedGuard) and coming.guard.wait(20) == 0
+    assert not isinstance(coming.guard, ForkedGuard) and coming.guard.wait(100) == 0
     template_process(pool).send_signal(signal.SIGCONT)
     wait_for(lambda: not session.locked())  # the guard that it forks now has received no spec
     assert not pool.guard_template.exists(), "no other process waits for it"
@@ -206,7 +206,7 @@ template_process.serve(sys.argv[1], template_process.Preload())
 def ran_once(session: Session, coming: starting.StartingSession) -> bool:
     """Whether the session has run once, and no guard is left that could run it again."""
     coming.wait_until_recorded()
-    coming.guard.wait(timeout=20)
+    coming.guard.wait(timeout=100)
     wait_for(lambda: not session.locked() and session.living() == [])
     return session.record()["state"] == "succeeded" and len(list(session.folder.glob("ran*"))) == 1
 

@@ -156,7 +156,7 @@ def project(tmp_path: Path) -> Iterator[Path]:
 
 
 def wait_until_ready(started: StartedSession) -> None:
-    wait_for(lambda: "ready" in (started.package / "_output.txt").read_text(), timeout_seconds=60)
+    wait_for(lambda: "ready" in (started.package / "_output.txt").read_text())
 
 
 def begun(project: Path, *overrides: str) -> StartedSession:
@@ -193,7 +193,7 @@ def test_the_kernel_shows_the_same_of_it(
         seen.append(described(record(started), started.package))
         assert started.process is not None
         os.kill(record(started)["pid"], signal.SIGQUIT)
-        started.process.wait(timeout=20)
+        started.process.wait(timeout=100)
     assert seen[0] == seen[1] and seen[0]["title"] == "roost: worker PACKAGE"
 
 
@@ -271,7 +271,7 @@ def test_no_worker_is_left_of_a_guard_and_a_supervisor_that_are_killed(
     os.kill(found["guard_pid"], signal.SIGSTOP)
     os.kill(found["pid"], signal.SIGKILL)
     os.kill(found["guard_pid"], signal.SIGKILL)
-    assert started.process.wait(timeout=20) == -signal.SIGKILL
+    assert started.process.wait(timeout=100) == -signal.SIGKILL
     wait_for(lambda: PackageFolder.open(started.package).state == "crashed")
     wait_for(lambda: not Path(f"/proc/{found['worker_pid']}").exists())
 

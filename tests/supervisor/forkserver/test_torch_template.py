@@ -65,7 +65,7 @@ def started(path: Path, load: str) -> subprocess.Popen[str]:
 )
 def test_what_a_child_could_not_do_without_is_refused(tmp_path: Path, load: str, fact: str) -> None:
     process = started(tmp_path / "socket", load)
-    said = process.communicate(timeout=20)[1]
+    said = process.communicate(timeout=100)[1]
     assert process.returncode == UNUSABLE_EXIT_CODE and fact in said
     assert not list(tmp_path.iterdir())
 
@@ -73,7 +73,7 @@ def test_what_a_child_could_not_do_without_is_refused(tmp_path: Path, load: str,
 def test_what_a_killed_one_has_left_is_in_nobodys_way(tmp_path: Path) -> None:
     (tmp_path / "socket.new").touch()
     process = started(tmp_path / "socket", "pass")
-    assert process.communicate(timeout=20)[1] == "" and process.returncode == 0  # its stdin had ended
+    assert process.communicate(timeout=100)[1] == "" and process.returncode == 0  # its stdin had ended
     assert not list(tmp_path.iterdir())
 
 
@@ -104,9 +104,9 @@ def test_what_is_changed_while_it_is_loaded_has_changed(
     with templates(tmp_path / "own", waits=False) as own:
         [known] = own._workers.values()
         maps = Path(f"/proc/{known.process.pid}/maps")
-        wait_for(lambda: "libtorch" in maps.read_text(), timeout_seconds=60)
+        wait_for(lambda: "libtorch" in maps.read_text())
         (folder / "installed.py").touch()
-        wait_for(known.path.exists, timeout_seconds=60)
+        wait_for(known.path.exists)
         assert not forks(spec())
 
 
@@ -123,7 +123,7 @@ def test_without_descriptors_for_another_client_it_keeps_its_guards(
         assert not forks(spec())
         first.stdin.close()
         first.stderr.close()
-        assert first.wait(timeout=20) == 1 and known.process.wait(timeout=20) == 0
+        assert first.wait(timeout=100) == 1 and known.process.wait(timeout=100) == 0
 
 
 RECORD = """
@@ -182,7 +182,7 @@ def test_a_template_that_is_killed_or_paused_is_done_without(
         monkeypatch.setattr("roost.supervisor.forkserver.template_client._ANSWER_SECONDS", 0.2)
         assert not forks(spec())
         known.process.send_signal(signal.SIGCONT)
-        assert known.process.wait(timeout=20) == 0  # it could get no more requests
+        assert known.process.wait(timeout=100) == 0  # it could get no more requests
     assert not list((tmp_path / "own").iterdir())
 
 
@@ -239,7 +239,7 @@ def test_one_whose_files_were_changed_ends(tmp_path: Path, monkeypatch: pytest.M
         (folder / "installed.py").touch()
         assert not forks(spec())
         [known] = own._workers.values()
-        known.process.wait(timeout=20)
+        known.process.wait(timeout=100)
 
 
 def test_a_forked_guard_continues_without_the_template_and_leaves_nothing(
@@ -252,5 +252,5 @@ def test_a_forked_guard_continues_without_the_template_and_leaves_nothing(
     found = record(started)
     assert PackageFolder.open(started.package).state == "running"
     process_identity.send_signal(signal.SIGQUIT, found["pid"], found["start_ticks"], found["boot_id"])
-    assert started.process.wait(timeout=20) == 1  # the template, which knows the exit status, is gone
+    assert started.process.wait(timeout=100) == 1  # the template, which knows the exit status, is gone
     assert record(started)["state"] == "stopped"

@@ -37,7 +37,7 @@ BUSY = (
     "end('succeeded', 0)"
 )
 IDLE = "here('ready')\nwhile not os.path.exists('go'): time.sleep(0.01)\nend('succeeded', 0)"
-LONG = 40.0
+LONG = 100.0
 
 
 class Machine:

@@ -35,7 +35,7 @@ def set_up(session: Session, web: Web, **said: object) -> None:
 
 
 def sent_notices(web: Web) -> list[tuple[str, str, str]]:
-    wait_for(lambda: bool(web.asked), 20.0)
+    wait_for(lambda: bool(web.asked))
     return [(one["name"], one["state"], one["why"]) for asked in web.asked for one in asked.body["tasks"]]
 
 
@@ -106,13 +106,13 @@ def test_it_is_on_the_list_until_its_notice_was_sent(session: Session, web: Web)
     assert not run_notice_list.unsent_entries(spec.env), "its guard holds it"
     web.answers_after = threading.Event()
     child.send_signal(signal.SIGQUIT)
-    child.wait(20)
-    wait_for(lambda: bool(web.asked), 20.0)
+    child.wait(100)
+    wait_for(lambda: bool(web.asked))
     assert entries(session) and not run_notice_list.unsent_entries(spec.env), (
         "the sending process has the lock"
     )
     web.answers_after.set()
-    wait_for(lambda: not entries(session), 20.0)
+    wait_for(lambda: not entries(session))
 
 
 def test_without_settings_nothing_is_listed(session: Session) -> None:
@@ -143,11 +143,11 @@ def test_a_job_of_a_batch_system_ends_after_its_notice(
     web.answers_after = threading.Event()
     spec = noticed(session, GOOD)
     child = session.start_spec(spec._replace(env={**spec.env, variable: "7"}))
-    wait_for(lambda: bool(web.asked), 20.0)
+    wait_for(lambda: bool(web.asked))
     if waits:
         assert child.poll() is None
         web.answers_after.set()
-    assert child.wait(20) == 0
+    assert child.wait(100) == 0
     web.answers_after.set()
 
 
@@ -156,7 +156,7 @@ def test_an_order_ends_the_wait_of_a_job(session: Session, web: Web) -> None:
     web.answers_after = threading.Event()
     spec = noticed(session, GOOD)
     child = session.start_spec(spec._replace(env={**spec.env, "SLURM_JOB_ID": "7"}))
-    wait_for(lambda: bool(web.asked), 20.0)
+    wait_for(lambda: bool(web.asked))
     child.send_signal(signal.SIGTERM)
-    assert child.wait(20) == 0, "else it waits for 30 s"
+    assert child.wait(100) == 0, "else it waits for 30 s"
     web.answers_after.set()

@@ -67,7 +67,7 @@ def test_a_caller_that_carries_the_token_itself() -> None:
         "print(sister.wait())"
     )
     argv = [sys.executable, "-I", "-S", "-c", above]
-    done = subprocess.run(argv, env={"ROOST_TOKEN": token}, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(argv, env={"ROOST_TOKEN": token}, capture_output=True, text=True, timeout=100)
     assert done.stdout.split() == ["1", "-9"], done.stderr
 
 
@@ -120,7 +120,7 @@ def test_groups_that_are_not_ours_to_end(tmp_path: Path) -> None:
     kill_abandoned([], [str(Path(path).parent), f"{path}/../{Path(path).name}", str(tmp_path)])
     assert child.poll() is None
     kill_abandoned([], [path])
-    assert child.wait(10) == -9
+    assert child.wait(100) == -9
     assert not Path(path).exists()
 
 
@@ -142,5 +142,5 @@ def test_a_caller_inside_the_group() -> None:
     argv = [sys.executable, "-I", "-S", "-c", code]
     done = subprocess.run(argv, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == f"[{child.pid}]"
-    assert child.wait(10) == -9
+    assert child.wait(100) == -9
     cgroup.remove(path)

@@ -112,6 +112,6 @@ def test_the_caller_is_spared() -> None:
         f"import subprocess, sys; subprocess.run([sys.executable, '-I', '-S', '-c', {caller!r}], check=True)"
     )
     done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", parent], capture_output=True, timeout=20, check=True
+        [sys.executable, "-I", "-S", "-c", parent], capture_output=True, timeout=100, check=True
     )
     assert done.stdout.strip() == b"1"

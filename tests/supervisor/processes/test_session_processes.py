@@ -43,7 +43,7 @@ def test_an_orphan_is_signalled_adopted_and_killed() -> None:
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdin is not None and child.stdout is not None
         assert child.stdout.readline() == "SIGUSR1 True\n"
-        assert child.communicate("end it", timeout=20)[0] == "[]\n"
+        assert child.communicate("end it", timeout=100)[0] == "[]\n"
     assert child.returncode == 0
 
 

@@ -44,7 +44,7 @@ class Gate:
     def __call__(self, operation: str, path: str) -> None:
         if operation == "write" and "state_" in path:
             self.reached.set()
-            assert self.open.wait(30)
+            assert self.open.wait(100)
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_what_changes_after_the_save_changes_nothing_of_it(tmp_path: Path, gate:
     saved = checkpoints.save({"x": Tensors(small, big)}, Progress(step=1))
     small.zero_()
     big.zero_()
-    assert gate.reached.wait(30) and not saved.is_done and checkpoints.newest is None
+    assert gate.reached.wait(100) and not saved.is_done and checkpoints.newest is None
     assert checkpoint.ids(tmp_path) == []
     gate.open.set()
     found = read(saved.wait())
@@ -76,7 +76,7 @@ def test_what_changes_after_the_save_changes_nothing_of_it(tmp_path: Path, gate:
 def test_the_next_save_waits_for_the_one_before(tmp_path: Path, gate: Gate) -> None:
     checkpoints, value = Checkpoints(tmp_path), torch.zeros(BIG)
     first = checkpoints.save({"x": Tensors(value)}, Progress(step=1))
-    assert gate.reached.wait(30)
+    assert gate.reached.wait(100)
     opens = threading.Timer(0.05, gate.open.set)
     opens.start()
     value += 1
@@ -156,6 +156,6 @@ sys.exit(7)
 def test_a_program_that_exits_waits_for_what_is_copied(tmp_path: Path) -> None:
     """A state that is still being copied may have been changed by then, undetected."""
     command = [sys.executable, "-c", SAVES_AND_LEAVES, str(tmp_path)]
-    assert subprocess.run(command, timeout=60).returncode == 7
+    assert subprocess.run(command, timeout=100).returncode == 7
     assert checkpoint.ids(tmp_path / "late") == []
     assert checkpoint.verify(checkpoint.checkpoint_folder(tmp_path / "copied", 0)).size_bytes > 90_000_000

@@ -43,7 +43,7 @@ class KillMirror(Hook):
     def on_step(self, trainer: Trainer) -> None:
         if trainer.progress.step == self._step:
             process = self._mirrors._running["csv"]
-            wait_for(self._file.exists, 60)
+            wait_for(self._file.exists)
             os.kill(process.pid, signal.SIGKILL)
             process.wait()
 

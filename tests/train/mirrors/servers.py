@@ -41,7 +41,7 @@ class MlflowServer:
             command, stdout=log, stderr=log, start_new_session=True, env=quiet, cwd=self._folder
         )
         log.close()
-        wait_for(self._answers, 100)
+        wait_for(self._answers)
 
     def _answers(self) -> bool:
         assert self._process is not None and self._process.poll() is None, self._said()

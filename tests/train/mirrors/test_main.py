@@ -39,11 +39,11 @@ def mirrored(package: Path) -> int:
 def test_it_follows_until_the_end_of_the_session(tmp_path: Path) -> None:
     writer = session(tmp_path, 1, 0, [1, 2])
     with process(tmp_path) as started:
-        wait_for(lambda: mirrored(tmp_path) == 2, 60)
+        wait_for(lambda: mirrored(tmp_path) == 2)
         writer.row(3, 0, {"train/loss": 1.0})
-        wait_for(lambda: mirrored(tmp_path) == 3, 60)
+        wait_for(lambda: mirrored(tmp_path) == 3)
         writer.row(4, 0, {"train/loss": 1.0})
-        assert started.communicate(b"finished\n", timeout=60) == (b"", None)
+        assert started.communicate(b"finished\n", timeout=100) == (b"", None)
         assert started.returncode == 0
     assert table(tmp_path / "metrics.csv") == folded(tmp_path)
 
@@ -51,17 +51,17 @@ def test_it_follows_until_the_end_of_the_session(tmp_path: Path) -> None:
 def test_it_ends_with_the_training_that_was_killed(tmp_path: Path) -> None:
     session(tmp_path, 1, 0, [1])
     with process(tmp_path) as started:
-        assert started.communicate(timeout=60)[0] == b"" and started.returncode == 0
+        assert started.communicate(timeout=100)[0] == b"" and started.returncode == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_to_the_group_is_the_training_s_to_answer(tmp_path: Path, number: int) -> None:
     writer = session(tmp_path, 1, 0, [1])
     with process(tmp_path) as started:
-        wait_for(lambda: mirrored(tmp_path) == 1, 60)
+        wait_for(lambda: mirrored(tmp_path) == 1)
         os.kill(started.pid, number)
         writer.row(2, 0, {"train/loss": 1.0})
-        started.communicate(b"stopped\n", timeout=60)
+        started.communicate(b"stopped\n", timeout=100)
         assert started.returncode == 0
     assert mirrored(tmp_path) == 2
 
@@ -70,10 +70,10 @@ def test_the_end_may_come_before_it_has_started(tmp_path: Path) -> None:
     """A training shorter than the start of a process."""
     session(tmp_path, 1, 0, [1])
     with process(tmp_path) as started:
-        assert started.communicate(b"finished\n", timeout=60)[0] == b"" and started.returncode == 0
+        assert started.communicate(b"finished\n", timeout=100)[0] == b"" and started.returncode == 0
     assert mirrored(tmp_path) == 1
     with process(tmp_path) as started:
         assert started.stdin is not None
         started.stdin.write(b"finished\n")
         started.stdin.flush()  # and left open
-        assert started.wait(60) == 0
+        assert started.wait(100) == 0

@@ -89,7 +89,7 @@ def test_wandb_sync_takes_its_files_for_one_run(tmp_path: Path) -> None:
     feed_of(tmp_path).close("finished")
     folders = [str(path.parent) for path in files(tmp_path)]
     command = [str(Path(sys.executable).with_name("wandb")), "sync", "--dry-run", *folders]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=100)
     (run_id,) = {path.stem.removeprefix("run-") for path in files(tmp_path)}
     assert "Would sync 2 run(s)" in done.stderr and done.stderr.count(f"run-{run_id}.wandb") == 2
 

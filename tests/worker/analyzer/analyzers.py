@@ -19,8 +19,6 @@ from roost.package.package import PackageFolder
 from roost.package.sessions import Session
 from tests.waiting import wait_for
 
-_SECONDS = 60.0
-
 
 class Analyzer:
     """The process of one attempt, and its inbox."""
@@ -54,7 +52,7 @@ class Analyzer:
 
     def ended(self, place: Path) -> Session:
         """Waits for the end of a call."""
-        wait_for(lambda: self.is_gone() or not analysis_folder.read(place).is_live, _SECONDS)
+        wait_for(lambda: self.is_gone() or not analysis_folder.read(place).is_live)
         found = analysis_folder.read(place)
         assert not found.is_live, self.text()
         return found
@@ -67,12 +65,12 @@ class Analyzer:
 
     def begun(self, place: Path) -> Session:
         """Waits until a call runs."""
-        wait_for(lambda: self.is_gone() or analysis_folder.read(place).state == "running", _SECONDS)
+        wait_for(lambda: self.is_gone() or analysis_folder.read(place).state == "running")
         return analysis_folder.read(place)
 
     def printed(self, text: str) -> str:
         """Waits for a text in the output."""
-        wait_for(lambda: self.is_gone() or text in self.text(), _SECONDS)
+        wait_for(lambda: self.is_gone() or text in self.text())
         assert text in self.text(), self.text()
         return self.text()
 

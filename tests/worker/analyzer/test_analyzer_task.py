@@ -100,7 +100,7 @@ def test_a_script_that_never_returns_is_interrupted(analyzer: Analyzer) -> None:
         before = analyzer.text().count("begins")
         place, waits, last = analyzer.ask(source), analyzer.ask(RUNS), analyzer.ask(RUNS)
         # Not `begun`: an interrupt before the script's first line stops a call that has no result.
-        wait_for(lambda before=before: analyzer.text().count("begins") > before, 60)
+        wait_for(lambda before=before: analyzer.text().count("begins") > before)
         analyzer.inbox.request_interrupt(int(waits.name))  # it has not begun, and never will
         analyzer.inbox.request_interrupt(int(place.name))
         found = analyzer.ended(place)
@@ -150,7 +150,7 @@ def test_a_switch_is_interrupted(tmp_path: Path) -> None:
         assert one.run(source)[1] == 1
         (made.path / "builds").touch()
         number = one.inbox.add_switch("untrained")
-        wait_for(lambda: one.text().count("builds") == 2, 60)
+        wait_for(lambda: one.text().count("builds") == 2)
         one.inbox.request_interrupt(number)
         one.printed("not switched: interrupted; still untrained")
         assert one.run(source)[1] == 2, "the former one is there, as it was"
@@ -162,7 +162,7 @@ def test_a_switch_is_interrupted(tmp_path: Path) -> None:
         one.printed("the end of the former checkpoint's work: interrupted")
         (made.path / "frees").unlink()
         assert one.run(source)[1] == 1, "it is another one"
-        wait_for(lambda: not one.inbox.begun(), 60)
+        wait_for(lambda: not one.inbox.begun())
         assert not one.inbox.interrupted()
 
 
@@ -171,7 +171,7 @@ def test_a_stop_ends_the_script_and_the_calls_that_wait(package: PackageFolder) 
         runs, waits = one.ask(FOREVER), one.ask(RUNS)
         one.printed("begins")
         one.process.send_signal(signal.SIGTERM)
-        assert one.process.wait(60) == 75
+        assert one.process.wait(100) == 75
         for place in (runs, waits):
             found = analysis_folder.read(place)
             assert (found.state, found.recorded.reason) == ("stopped", "analyzer"), one.text()
@@ -195,7 +195,7 @@ def test_a_killed_attempt_loses_its_call_only(package: PackageFolder) -> None:
 def test_a_package_that_cannot_be_loaded(package: PackageFolder) -> None:
     with started(package, checkpoint=99) as one:
         waits = one.ask(RUNS)
-        assert one.process.wait(60) == 3
+        assert one.process.wait(100) == 3
         assert "99" in one.text() and analysis_folder.read(waits).is_live, "another attempt may run it"
 
 
@@ -310,7 +310,7 @@ def experience(self):
         assert one.ended(place).recorded.reason == "interrupted"
         assert one.run("def experience(self): ...")[0].state == "succeeded"
         one.process.send_signal(signal.SIGTERM)
-        assert one.process.wait(60) == 75
+        assert one.process.wait(100) == 75
 
 
 FILLS = """import os
@@ -337,7 +337,7 @@ def test_a_full_and_a_read_only_disk_end_no_analyzer(package: PackageFolder, tmp
         )
         with started(PackageFolder.open(disk / "run"), untrained=True) as one:
             waits = one.ask(FILLS)
-            wait_for(lambda: (disk / "run" / "fill").exists() and not os.statvfs(disk).f_bavail, 60)
+            wait_for(lambda: (disk / "run" / "fill").exists() and not os.statvfs(disk).f_bavail)
             attempts: list[int] = []
 
             def is_waiting_for_space() -> bool:
@@ -348,7 +348,7 @@ def test_a_full_and_a_read_only_disk_end_no_analyzer(package: PackageFolder, tmp
                     attempts.append(changed)
                 return len(attempts) > 3
 
-            wait_for(is_waiting_for_space, 60)
+            wait_for(is_waiting_for_space)
             assert analysis_folder.read(waits).state == "running", "its end cannot be stored yet"
             (disk / "run" / "fill").unlink()
             error = one.ended(waits).error or ""

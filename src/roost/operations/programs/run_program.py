@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from shlex import quote
+from shlex import join, quote
 
 from roost.base import durable
 from roost.base.errors import NotFound, Refused
@@ -141,12 +141,12 @@ def _differences(draft: ProgramDraft, package: PackageFolder) -> Sequence[str]:
     """Returns how a program differs from that of a package, which was made at another time."""
     before, now = ProgramRequest.of(package.request), draft.request
     found = [
-        f"{what} was {old!r}, is {new!r}"
+        f"{what} was {_as_typed(old)}, is {_as_typed(new)}"
         for what, old, new in (
             ("the command", before.command, now.command),
-            ("its folder", before.cwd, now.cwd),
+            ("its folder", before.cwd or before.project, now.cwd or now.project),
             ("--resume-with", before.resume_with, now.resume_with),
-            ("--metric", before.metrics, now.metrics),
+            ("--metric", _metric_options(before), _metric_options(now)),
             ("--checkpoint", before.checkpoint_pattern, now.checkpoint_pattern),
             ("--stage", before.stage, now.stage),
         )
@@ -157,3 +157,12 @@ def _differences(draft: ProgramDraft, package: PackageFolder) -> Sequence[str]:
         return found
     changed = changed_code(selection, package.manifest)
     return [*found, *(f"{name} {word}" for name, word in changed)]
+
+
+def _metric_options(program: ProgramRequest) -> list[str]:
+    return [f"{name}={pattern}" for name, pattern in program.metrics.items()]
+
+
+def _as_typed(value: str | Sequence[str] | None) -> str:
+    words = [value] if isinstance(value, str) else value
+    return f"`{join(words)}`" if words else "not given"

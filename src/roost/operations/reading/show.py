@@ -167,6 +167,8 @@ class PackageDetails:
     command: str
     """The command line without quotes; texts that look like a credential are ``***``."""
     project: str | None
+    source: str | None
+    """Where the code of a program is from, as ``--from`` named it; None: the project's folder."""
     git_commit: str | None
     git_dirty: bool | None
     settings: dict[str, Any]
@@ -238,6 +240,7 @@ def show(package: Path | str) -> PackageDetails:
         summary=summarize(opened.path),
         command=_redact_command(request.get("command", [])),
         project=request.get("project"),
+        source=request.get("source"),
         git_commit=git.get("commit"),
         git_dirty=git.get("dirty"),
         settings=settings,

@@ -88,8 +88,8 @@ class ExternalLoader(SequentialBatches):
             return []
         if not self._is_stateful:
             return [
-                f"{self.display_name} is a {kind} without a state: it resumes by skipping batches, which may "
-                "not be the same as before"
+                f"{self.display_name} is a {kind} without a state: it is iterated again up to its position, "
+                "and the batches are the same unless its set keeps a state of its own"
             ]
         if self.num_workers:
             return [f"{self.display_name} is a {kind} whose workers' generators are not in its state"]

@@ -2,6 +2,7 @@
 their own checkpoints.
 
 program_task: starts the program and waits for it
+own_lines: lines of roost's own in the output of a program
 own_checkpoint: the newest whole checkpoint that the program itself has written
 stage_archives: stages the archives of a program, in a process of its own
 observer: the process beside the program, which turns what it writes into rows and progress

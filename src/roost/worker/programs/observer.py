@@ -1,9 +1,9 @@
 """The observer of a program: a process beside it that turns what it writes into rows and progress.
 
-``python -P -m roost.worker.programs.observer PACKAGE SESSION BYTE`` reads, twice a second, what was added to
-the output, to event files, CSV files and the file of reported calls, until its stdin is closed; then once
-more. It is a process of its own because an expression of the user may take long, and the program must not
-notice.
+``python -P -m roost.worker.programs.observer PACKAGE SESSION BYTE TIME`` reads, twice a second, what was
+added to the output, to event files, CSV files and the file of reported calls, until its stdin is closed; then
+once more. It is a process of its own because an expression of the user may take long, and the program must
+not notice.
 """
 
 # Not durable: removes the file of reported calls, whose content is in the rows
@@ -28,6 +28,7 @@ from roost.train.mirrors.event_files import EventFile
 from roost.worker.programs import program_environment
 from roost.worker.programs.csv_files import CsvFile
 from roost.worker.programs.line_metrics import LineParser
+from roost.worker.programs.own_lines import print_own
 from roost.worker.programs.program_rows import ProgramRows, Source
 from roost.worker.programs.program_task import calls_path
 
@@ -56,9 +57,10 @@ class Observer:
         package: The package of the program.
         session: The number of the session.
         output_start: Where in the output it begins, in bytes.
+        began: When the program was started, in Unix seconds; older files are not its own.
     """
 
-    def __init__(self, package: Path, session: int, output_start: int) -> None:
+    def __init__(self, package: Path, session: int, output_start: int, began: float) -> None:
         self._package = PackageFolder(package)
         request = self._package.request
         self._program = ProgramRequest.of(request)
@@ -68,7 +70,7 @@ class Observer:
         self._calls_offset = 0
         self._output_offset = output_start
         self._rest = b""
-        self._began = time.time()
+        self._began = began
         self._next_search = 0.0
         self._next_bar_row = 0.0
         self._copied = set(self._package.manifest.get("files", ()))
@@ -92,14 +94,13 @@ class Observer:
         self.read_all(is_end=True)
         program_environment.record(self._package.path, self._program.command)
         for problem in self._lines.problems():
-            print(problem, flush=True)
+            print_own(problem)
         self._rows.close()
         self._calls.unlink(missing_ok=True)
         if shared := sorted(filter(self._is_written, self._package.manifest.get("links", ()))):
-            print(
+            print_own(
                 f"written to outside of the package, through links of the copy: {', '.join(shared)}; "
-                "other runs write to the same files",
-                flush=True,
+                "other runs write to the same files"
             )
 
     def _is_written(self, name: str) -> bool:
@@ -239,12 +240,12 @@ class Observer:
 
 def main(arguments: list[str]) -> None:
     """Observes a session."""
-    path, session, output_start = arguments
+    path, session, output_start, began = arguments
     try:
-        Observer(Path(path), int(session), int(output_start)).run()
+        Observer(Path(path), int(session), int(output_start), float(began)).run()
     except Exception as error:  # noqa: BLE001  - the output is the program's: a traceback there reads as its own
         text = " ".join(f"{type(error).__name__}: {error}".split())
-        print(f"the observer has failed, metrics may be missing: {text}", flush=True)
+        print_own(f"the observer has failed, metrics may be missing: {text}")
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from roost.package.program_request import FOLDERS_WITHOUT_RESULTS, ProgramRequest
+from roost.worker.programs.own_lines import print_own
 
 _SUFFIXES = (".pt", ".pth", ".ckpt", ".safetensors", ".mdl", ".pth.tar", ".pt.tar")
 _UNSURE_SUFFIXES = (".tar", ".pkl", ".bin")
@@ -83,7 +84,7 @@ def _candidates(root: Path, pattern: str | None) -> Iterator[Path]:
         )
         seen += len(names) + len(files)
         if seen > _MAX_FILES:
-            print(f"not all files were searched for checkpoints, only {_MAX_FILES:,}", flush=True)
+            print_own(f"not all files were searched for checkpoints, only {_MAX_FILES:,}")
             return
         if pattern is not None:
             inside = (Path(folder, name) for name in (*names, *files))

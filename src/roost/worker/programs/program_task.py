@@ -36,12 +36,13 @@ from roost.base.system.worker_protocol import (
 )
 from roost.package.program_request import ProgramRequest
 from roost.worker.programs import own_checkpoint
+from roost.worker.programs.own_lines import print_own
 
 _QUIET_SECONDS = 0.5
 """A program that ends before this, and prints no number, is not observed at all."""
 _SHORT_OUTPUT = 1 << 16
-_OBSERVER_SECONDS = 10.0
-"""How long the observer may take to read the rest."""
+_OBSERVER_SECONDS = 60.0
+"""How long the observer may take to read the rest. On a busy machine its start alone took ten seconds."""
 _LEAVING_SECONDS = 0.5
 """How long the processes of a program may take to end after it, before that is worth a line."""
 _NOT_FOUND_EXIT_CODE = 127
@@ -69,6 +70,7 @@ def main(arguments: list[str]) -> int:
         if isinstance(staging, int):
             return staging
         environment |= staging.variables
+    began = time.time()
     try:
         process = subprocess.Popen(
             command,
@@ -86,12 +88,12 @@ def main(arguments: list[str]) -> int:
         if select.select([wakeup], [], [], seconds)[0]:
             os.read(wakeup, 4096)
         else:
-            observer = _start_observer(package, session, environment, output_start)
+            observer = _start_observer(package, session, environment, output_start, began)
             start_at = math.inf
     signals.stop()
     _restore(package, own_files)
     if observer is None and _has_something(package, session, output_start):
-        observer = _start_observer(package, session, environment, output_start)
+        observer = _start_observer(package, session, environment, output_start, began)
     if observer is not None:
         _end_observer(observer)
     if process.returncode == 0:
@@ -184,7 +186,7 @@ def _restore(package: Path, files: dict[str, bytes]) -> None:
         except OSError as error:
             text = f"has written over {name} of its package, which cannot be put back: {error}"
         if package.is_dir():
-            print(f"the program {text}", flush=True)
+            print_own(f"the program {text}")
 
 
 def _are_settings(path: Path) -> bool:
@@ -220,7 +222,7 @@ def _say_how_it_begins(
         line = "has no checkpoint yet: it begins again"
     else:
         line = f"finds its checkpoint in ROOST_RESUME_FROM: {checkpoint}"
-    print(f"the program {line}", flush=True)
+    print_own(f"the program {line}")
 
 
 def _wake_on_signals() -> int:
@@ -261,17 +263,17 @@ class SignalForwarding:
 
 
 def _start_observer(
-    package: Path, session: int, environment: dict[str, str], output_start: int
+    package: Path, session: int, environment: dict[str, str], output_start: int, began: float
 ) -> subprocess.Popen[bytes] | None:
     own = {name: value for name, value in environment.items() if name not in (CALLS_VARIABLE, "PYTHONPATH")}
     if before := os.environ.get("PYTHONPATH"):
         own["PYTHONPATH"] = before
     argv = [sys.executable, "-P", "-m", "roost.worker.programs.observer"]
-    argv += [str(package), str(session), str(output_start)]
+    argv += [str(package), str(session), str(output_start), str(began)]
     try:
         return subprocess.Popen(argv, env=own, stdin=subprocess.PIPE, start_new_session=True)
     except OSError as error:
-        print(f"the program is not observed, no metrics are recorded: {error}", flush=True)
+        print_own(f"the program is not observed, no metrics are recorded: {error}")
         return None
 
 
@@ -296,10 +298,10 @@ def _end_observer(observer: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         observer.kill()
         observer.wait()
-        print("the observer did not end in time: the last metrics may be missing", flush=True)
+        print_own("the observer did not end in time: the last metrics may be missing")
         return
     if code:
-        print("the observer was killed: metrics may be missing", flush=True)
+        print_own("the observer was killed: metrics may be missing")
 
 
 def _say_what_it_leaves(calls: Path) -> None:
@@ -308,7 +310,7 @@ def _say_what_it_leaves(calls: Path) -> None:
         return
     time.sleep(_LEAVING_SECONDS)
     if left := _running(calls):
-        print(f"the program has left {', '.join(left)}: what it starts ends with it", flush=True)
+        print_own(f"the program has left {', '.join(left)}: what it starts ends with it")
 
 
 def _running(calls: Path) -> list[str]:

@@ -481,7 +481,7 @@ os.write(1, b"end\\n")
 def test_a_program_that_ends_without_closing_ends(tmp_path: Path) -> None:
     """Python would wait for workers that wait for tasks."""
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, "ends"], capture_output=True, text=True, timeout=20, check=False
+        [sys.executable, "-c", PROGRAM, "ends"], capture_output=True, text=True, timeout=100, check=False
     )
     assert done.returncode == 0 and not done.stderr and "end" in done.stdout.split()
     assert all(gone(int(pid)) for pid in set(done.stdout.split()) - {"end"})
