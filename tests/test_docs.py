@@ -262,7 +262,7 @@ def test_readme_is_short_and_links_every_page() -> None:
     linked = {link for link, _ in LINKS.findall(PAGES["README.md"])}
     pages = {name for name in PAGES if not name.startswith("docs/decisions/")} - {"README.md"}
     assert pages | {"docs/decisions/README.md", "examples/plain_loop.py", "docs/curves.png"} <= linked
-    assert len(PAGES["README.md"].splitlines()) <= 120
+    assert len(PAGES["README.md"].splitlines()) <= 140
 
 
 @pytest.mark.parametrize("name", [*GUIDES, "docs/python-api.md", "README.md"])

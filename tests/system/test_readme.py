@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+import roost
 from roost.config import layers
 from roost.config.settings import parse_settings
 from roost.operations.lifecycle.run import RunRequest, run
@@ -99,6 +101,37 @@ def test_the_lab_as_it_is_typed(tmp_path: Path) -> None:
         assert b"epoch 1/1" in done.stdout and b" 5 tasks" in done.stdout
     finally:
         lab.close()
+
+
+SCRIPT = """
+import argparse, pickle
+parser = argparse.ArgumentParser()
+parser.add_argument("--epochs", type=int)
+parser.add_argument("--resume")
+typed = parser.parse_args()
+begin = pickle.load(open(typed.resume, "rb")) + 1 if typed.resume else 0
+for epoch in range(begin, typed.epochs):
+    print(f"epoch {epoch + 1}/{typed.epochs} loss {1 / (epoch + 1):.3f}")
+    pickle.dump(epoch, open("last.ckpt", "wb"))
+    if begin == 0 and epoch == 0:
+        raise SystemExit("the session has ended")
+"""
+
+
+def test_a_script_and_a_loop_that_somebody_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "main.py").write_text(SCRIPT)
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    typed = ["bash", "-c", f"{blocks('bash', 'What you may have already')} roost continue runs/*"]
+    done = subprocess.run(typed, cwd=tmp_path, env={**os.environ, "PATH": path}, capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()
+    [package] = map(PackageFolder.open, (tmp_path / "runs").iterdir())
+    assert [one.state for one in package.sessions()] == ["failed", "succeeded"]
+    assert roost.open_package(package.path).metrics()["loss"].values.tolist() == [1.0, 0.5]
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "loop.py").write_text(blocks("python", "What you may have already"))
+    run = runpy.run_path("loop.py", {"roost": roost, "loss": 0.3})["run"]
+    run.finish()
+    assert run.package.metrics()["train/loss"].values.tolist() == [0.3]
 
 
 def test_the_contract_in_readme_is_python_and_its_config_is_understood(tmp_path: Path) -> None:
