@@ -16,8 +16,7 @@ import torch.distributed as dist
 from roost.base import durable
 from roost.base.session_end import deadline_files
 from roost.base.system import cpu_wait
-from roost.base.system.worker_protocol import DEADLINE_VARIABLE, EARLY_STOP
-from roost.base.text.timestamps import parse_timestamp
+from roost.base.system.worker_protocol import EARLY_STOP
 from roost.config.run_settings import RunSettings
 from roost.config.sections.remote import parse_wait
 from roost.package import sessions
@@ -147,10 +146,9 @@ def build_trainer(
 
 def time_limits(package: PackageFolder, session: Session) -> list[TimeLimit]:
     """Returns the hook that ends the session before its deadline, if there is one, or a file may give one."""
-    given, paths = os.environ.get(DEADLINE_VARIABLE), deadline_files.paths_of(os.environ)
-    if given is None and not paths:
+    ends, paths = deadline_files.deadline_at_start(os.environ), deadline_files.paths_of(os.environ)
+    if ends is None and not paths:
         return []
-    ends = None if given is None else parse_timestamp(given, setting=DEADLINE_VARIABLE)
     started, remote, upload = float(session.recorded.started or time.time()), session.request.remote, None
     if remote is not None:
         upload = UploadTime(package.path, parse_wait(str(remote["wait"])))

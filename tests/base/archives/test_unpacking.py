@@ -141,6 +141,23 @@ def test_a_tar_file_that_ends_after_an_entry_of_zeros_is_cut(tmp_path: Path) -> 
         unpack(tmp_path / "cut.tar", tmp_path / "out")
 
 
+def test_a_damaged_header_is_not_the_end_of_a_tar_file(tmp_path: Path) -> None:
+    packed = make_tar(tmp_path / "whole.tar", first=b"1", second=b"2", third=b"3").read_bytes()
+    data = bytearray(gzip.decompress(packed))
+    data[2 * 512] ^= 1  # the header of the second entry
+    (tmp_path / "damaged.tar").write_bytes(data)
+    with pytest.raises(Refused, match="the header of an entry is damaged"):
+        unpack(tmp_path / "damaged.tar", tmp_path / "out")
+
+
+@pytest.mark.parametrize("name", ["a.zip", "a.tar.gz"])
+def test_folders_nested_too_deeply_to_be_removed_are_refused(tmp_path: Path, name: str) -> None:
+    make = make_zip if name.endswith("zip") else make_tar
+    with pytest.raises(Refused, match="301 levels, more than 256"):
+        unpack(make(tmp_path / name, **{"a/" * 300 + "x": b"1"}), tmp_path / "out")
+    assert list((tmp_path / "out").iterdir()) == []
+
+
 def test_the_target_of_a_link_cannot_fill_the_memory(tmp_path: Path) -> None:
     entry = zipfile.ZipInfo("link")
     entry.external_attr = 0o120777 << 16

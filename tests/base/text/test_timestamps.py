@@ -33,7 +33,7 @@ def test_a_moment(text: str, seconds: float, in_berlin: None) -> None:
     assert parse_timestamp(text, setting="ROOST_DEADLINE") == seconds
 
 
-@pytest.mark.parametrize("text", ["", "soon", "14:30", "nan", "inf", "11h30m", "2026-13-01"])
+@pytest.mark.parametrize("text", ["", "soon", "14:30", "nan", "inf", "11h30m", "2026-13-01", "1795271400000"])
 def test_what_is_none(text: str, messages: Messages) -> None:
     with pytest.raises(UsageError) as refused:
         parse_timestamp(text, setting="ROOST_DEADLINE")

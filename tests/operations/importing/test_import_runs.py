@@ -442,7 +442,10 @@ REFUSED: dict[str, tuple[type[RoostError], dict[str, str]]] = {
     "words.csv": (ConfigError, {"words.csv": "a,b\nx,y\nz,w\n"}),
     "torn.csv": (ConfigError, {"torn.csv": "step,loss\n1,2\n2\n"}),
     "junk.parquet": (ConfigError, {"junk.parquet": "PAR1"}),
+    "damaged.parquet": (ConfigError, {"damaged.parquet": "PAR1xxxxxxxx\x08\0\0\0PAR1"}),
     "junk.wandb": (ConfigError, {"junk.wandb": "no run"}),
+    "meta": (ConfigError, {"meta/mlruns/0/r1/meta.yaml": "status: [", "meta/mlruns/0/r1/metrics/a": ""}),
+    "points": (ConfigError, {"points/mlruns/0/r1/meta.yaml": "", "points/mlruns/0/r1/metrics/a": "x\n"}),
     "notes": (UsageError, {"notes/readme.txt": "nothing"}),
     "own": (Refused, {"own/request.json": "{}"}),
 }
@@ -456,6 +459,7 @@ def test_what_is_no_run_is_refused_with_one_line(tmp_path: Path, messages: Messa
         (tmp_path / path).write_text(text)
     with pytest.raises(kind) as caught:
         imported(tmp_path / name)
+    assert "\n" not in str(caught.value)
     messages.check(caught.value)
     assert not (tmp_path / "imported").exists()
 

@@ -149,10 +149,14 @@ def test_bad_files(tmp_path: Path, messages: Messages) -> None:
         deadline_of(limits, {})
     assert refused.value.setting == str(path)
     messages.check(refused.value.fix)
-    with pytest.raises(ConfigError) as wrong:
-        deadline_of(LimitSettings(deadline_file="end"), {})
-    assert wrong.value.setting == "limits.deadline_file"
-    messages.check(wrong.value)
+    for file in ("end", "~no_such_user/end", "/run/a:b"):
+        with pytest.raises(ConfigError) as wrong:
+            deadline_of(LimitSettings(deadline_file=file), {})
+        assert wrong.value.setting == "limits.deadline_file"
+        messages.check(wrong.value)
+    with pytest.raises(UsageError) as relative:
+        deadline_of(FREE, {"ROOST_DEADLINE_FILE": f"{path}:end"})
+    messages.check(relative.value)
 
 
 def test_a_guess_about_the_platform_yields_to_what_is_given(monkeypatch: pytest.MonkeyPatch) -> None:

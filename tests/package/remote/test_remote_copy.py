@@ -22,7 +22,7 @@ from roost.package.remote import copy_index, local_files, ownership, restore
 from roost.package.remote.copy_index import BrokenIndex, CopyIndex
 from roost.package.remote.ownership import OwnedElsewhere
 from roost.package.remote.remote_copy import copies_below
-from roost.package.remote.store import StoreError
+from roost.package.remote.store import ObjectMissing, StoreError
 from roost.package.remote.upload import CopyTaken, Uploader, UploadOptions
 from tests.messages import Messages
 from tests.package.remote.packages import contents, copy_of, make, save, uploader
@@ -225,6 +225,10 @@ def test_a_torn_index_is_passed_over_and_a_flipped_object_is_found(
     with pytest.raises(StoreError) as error:
         restore.restore(copy_of(store), tmp_path / "back")
     messages.check(error.value)
+    path.unlink()
+    with pytest.raises(ObjectMissing) as missing:
+        restore.restore(copy_of(store), tmp_path / "back")
+    assert missing.value.fix == error.value.fix
     assert not (tmp_path / "back" / "A").exists()
     (store / "A" / "index-1.json").write_bytes(b"{}")
     with pytest.raises(BrokenIndex) as broken:
@@ -414,6 +418,27 @@ def test_an_index_cannot_write_outside_of_the_package(package: PackageFolder, st
     changed = msgspec.structs.replace(index, files={**index.files, name: file}, links={"link": "/tmp"})
     with pytest.raises(BrokenIndex):
         copy_index.decode(copy_index.encode(changed))
+
+
+@pytest.mark.parametrize("target", ["", "a\0b"])
+def test_an_index_with_a_link_that_no_system_can_make_is_broken(
+    package: PackageFolder, store: Path, target: str
+) -> None:
+    uploader(package, store).upload(is_live=False)
+    changed = msgspec.structs.replace(index_of(store), links={"link": target})
+    with pytest.raises(BrokenIndex, match="its link 'link' cannot be made"):
+        copy_index.decode(copy_index.encode(changed))
+
+
+@pytest.mark.parametrize("store", [".", "..", "inside"])
+def test_a_copy_inside_of_its_own_package_is_refused(
+    package: PackageFolder, store: str, messages: Messages
+) -> None:
+    before = contents(package.path)
+    with pytest.raises(Refused) as error:
+        uploader(package, (package.path / store).resolve()).upload(is_live=False)
+    messages.check(error.value)
+    assert contents(package.path) == before
 
 
 def put_changed(store: Path, **fields: object) -> None:

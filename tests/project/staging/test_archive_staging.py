@@ -230,6 +230,7 @@ def test_what_is_no_archive_at_all(
     for kind, location in (
         (NotFound, tmp_path / "absent.zip"),
         (ConfigError, tmp_path),
+        (ConfigError, "/dev/zero"),
         (ConfigError, "smb://host/share/data.zip"),
         (ConfigError, "magic://bucket/data.zip"),
     ):

@@ -17,6 +17,8 @@ from roost.base.errors import Refused
 from roost.base.text.byte_sizes import format_bytes
 
 LONGEST_LINK = 4096
+_MOST_LEVELS = 256
+"""The most folders that are nested: Python removes no more than its calls can be nested."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,4 +217,6 @@ def _parts(name: str) -> list[str]:
     parts = [part for part in name.split("/") if part not in ("", ".")]
     if name.startswith("/") or ".." in parts or "\0" in name:
         raise UnsafeEntry(f"{name!r} leads out of the folder")
+    if len(parts) > _MOST_LEVELS:
+        raise UnsafeEntry(f"{name[:40]!r}… has {len(parts):,} levels, more than {_MOST_LEVELS}")
     return parts

@@ -21,7 +21,7 @@ import tarfile
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any, Literal, cast
+from typing import IO, Any, Literal, Self, cast
 
 from roost.base.archives.safe_folder import LONGEST_LINK, SafeFolder, UnpackLimits, UnsafeEntry
 from roost.base.errors import NotFound, Refused, RoostError
@@ -286,10 +286,25 @@ class _TarBytes(io.RawIOBase):
             raise EOFError("it ends too early")
 
 
+class _LaterHeader(tarfile.TarInfo):
+    """The header of an entry after the first one. At a damaged one tarfile ends as at the end of the archive,
+    without an error."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        try:
+            return super().frombuf(buf, encoding, errors)
+        except tarfile.HeaderError as error:
+            if len(buf) == tarfile.BLOCKSIZE and any(buf):  # neither cut nor the zeros of the end
+                raise tarfile.ReadError("the header of an entry is damaged") from error
+            raise
+
+
 def _unpack_tar(stream: _CountedReader, kind: ArchiveFormat, made: SafeFolder, limits: UnpackLimits) -> None:
     with _decompressed(stream, kind) as decompressed:
         content = _TarBytes(decompressed)
         with tarfile.open(fileobj=content, mode="r|") as archive:
+            archive.tarinfo = _LaterHeader
             for entry in archive:
                 content.note_entry()
                 _add_entry(archive, entry, made, content)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import time
 from datetime import datetime
 
@@ -11,6 +10,8 @@ from roost.base.errors import UsageError
 
 _NEAR_SECONDS = 6 * 86400.0
 """Within this distance the name of the weekday is unambiguous."""
+_MAX_SECONDS = 1e11
+"""Larger numbers are no seconds: those of milliseconds have this size."""
 
 
 def parse_timestamp(text: str, *, setting: str) -> float:
@@ -23,7 +24,7 @@ def parse_timestamp(text: str, *, setting: str) -> float:
     stripped = text.strip()
     with contextlib.suppress(ValueError, OverflowError, OSError):
         seconds = float(stripped)
-        if math.isfinite(seconds):
+        if abs(seconds) < _MAX_SECONDS:
             return seconds
     with contextlib.suppress(ValueError, OverflowError, OSError):
         return datetime.fromisoformat(stripped).timestamp()

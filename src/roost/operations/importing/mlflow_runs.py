@@ -118,7 +118,8 @@ def _meta(file: Path) -> dict[str, Any]:
     try:
         found = yaml.safe_load(bytes(safe_read.read(file, max_bytes=_MAX_META_BYTES)))
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ConfigError(f"it is no YAML: {error}", where=file) from None
+        what = " ".join(str(error).split())  # its lines show the place
+        raise ConfigError(f"it is no YAML: {what}", where=file, fix="copy the store again") from None
     return found if isinstance(found, dict) else {}
 
 
@@ -142,7 +143,9 @@ def _points(folder: Path) -> Iterator[tuple[str, int, float, float]]:
             try:
                 found.append((name, int(cells[2]) if len(cells) > 2 else 0, float(cells[1]), float(cells[0])))
             except (ValueError, IndexError):
-                raise ConfigError("a line is no value of a metric", where=f"{file}:{number}") from None
+                fix = "copy the store again, or remove that line"
+                where = f"{file}:{number}"
+                raise ConfigError("a line is no value of a metric", where=where, fix=fix) from None
     yield from sorted(found, key=lambda point: (point[1], point[3]))
 
 

@@ -83,7 +83,8 @@ def read_parquet(path: Path) -> Iterator[ImportedRun]:
     try:
         table = parquet.read_table(path)
     except (pyarrow.ArrowException, OSError) as error:
-        raise ConfigError(f"the table cannot be read: {error}", where=path) from None
+        what = " ".join(str(error).split())  # lines of several libraries
+        raise ConfigError(f"the table cannot be read: {what}", where=path, fix="write it again") from None
     yield _run("parquet", path, {name: table.column(name).to_pylist() for name in table.column_names})
 
 

@@ -47,7 +47,8 @@ def _run(path: Path) -> ImportedRun:
 
     data = bytes(safe_read.read(path, max_bytes=MAX_BYTES))
     if not data.startswith(wandb_offline_log.HEADER):
-        raise ConfigError("the file is not a run of W&B", where=path)
+        fix = "name the file run-ID.wandb of an offline run, or its folder"
+        raise ConfigError("the file is not a run of W&B", where=path, fix=fix)
     about, exit_code, runtime = None, None, 0.0
     settings: dict[str, Any] = {}
     rows, left_out = list[Row](), set[str]()

@@ -50,7 +50,7 @@ def deadline_of(limits: LimitSettings, environment: Mapping[str, str] = os.envir
 
     Raises:
         Refused: The deadline is past.
-        UsageError: A variable does not hold a time.
+        UsageError: A variable does not hold a time, or an absolute path.
         ConfigError: A setting is no duration, or no absolute path.
     """
     now = time.time()
@@ -109,21 +109,29 @@ def deadline_variables(limits: LimitSettings, environment: Mapping[str, str] = o
     that the variable names already.
 
     Raises:
-        ConfigError: The path of the setting is not absolute.
+        ConfigError: The path of the setting is not absolute, or has a colon, which separates files.
+        UsageError: A path of the variable is not absolute.
     """
     length = {} if limits.session_length is None else {LENGTH_VARIABLE: limits.session_length}
+    given = list(filter(None, environment.get(deadline_files.VARIABLE, "").split(os.pathsep)))
+    if relative := [one for one in given if not Path(one).is_absolute()]:  # the session runs elsewhere
+        raise UsageError(
+            "is not an absolute path",
+            setting=deadline_files.VARIABLE,
+            received=relative[0],
+            fix="write /run/session-end",
+        )
     if limits.deadline_file is None:
         return length
-    path = Path(limits.deadline_file).expanduser()
-    if not path.is_absolute():
+    path = os.path.expanduser(limits.deadline_file)  # noqa: PTH111  - never raises
+    if not Path(path).is_absolute() or os.pathsep in path:
         raise ConfigError(
-            "is not an absolute path",
+            "is not an absolute path without a colon",
             setting="limits.deadline_file",
             received=limits.deadline_file,
             fix="write /run/session-end, or ~/session-end",
         )
-    given = environment.get(deadline_files.VARIABLE)
-    return {**length, deadline_files.VARIABLE: os.pathsep.join(filter(None, [str(path), given]))}
+    return {**length, deadline_files.VARIABLE: os.pathsep.join([path, *given])}
 
 
 @functools.cache

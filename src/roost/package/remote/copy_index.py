@@ -159,6 +159,9 @@ def _require_safe(index: CopyIndex) -> None:
             raise BrokenIndex(f"it names {name!r}, which is behind a link")
         if any("/".join(parts[:count]) in index.files for count in range(1, len(parts))):
             raise BrokenIndex(f"it names {name!r}, which is inside a file")
+    for name, target in index.links.items():
+        if not target or "\0" in target or name in index.folders:
+            raise BrokenIndex(f"its link {name!r} cannot be made")
     for name, file in index.files.items():
         count = -(-file.size // file.piece_bytes) if file.piece_bytes > 0 and file.size >= 0 else -1
         if count != len(file.pieces) or file.piece_bytes > MAX_OBJECT_BYTES:

@@ -6,8 +6,9 @@ import contextlib
 import hashlib
 from collections.abc import Callable
 from importlib.util import find_spec
+from pathlib import Path
 
-from roost.base.errors import NotFound
+from roost.base.errors import NotFound, Refused
 from roost.config.values.store_url import LIBRARIES, StoreUrl
 from roost.package.remote import copy_index
 from roost.package.remote.copy_index import OBJECTS, BrokenIndex, CopyIndex
@@ -73,6 +74,19 @@ class RemoteCopy:
         if isinstance(self.store, FolderStore):
             return self.store.require_marker(known, has_copy=has_copy)
         return None
+
+    def require_outside(self, package: Path) -> None:
+        """Makes sure that the copy of a package is not in the package itself, with which it would be lost:
+        where copies and packages have one folder, the copy has the package's own path. Raises Refused."""
+        if not isinstance(self.store, FolderStore):
+            return
+        place = Path(self.store.url.rest)
+        if place.resolve().is_relative_to(package.resolve()):
+            raise Refused(
+                "the remote copy would be inside the package itself",
+                where=place,
+                fix="use another folder; the copy of a package is at URL/NAME",
+            )
 
     def index_numbers(self) -> list[int]:
         """Returns the numbers of the indexes, valid or not, the newest first. Raises StoreError."""
@@ -169,7 +183,10 @@ class RemoteCopy:
             ObjectDamaged: The bytes are wrong.
             StoreError: The store does not answer.
         """
-        data = self.store.get(f"{OBJECTS}/{name}")
+        try:
+            data = self.store.get(f"{OBJECTS}/{name}")
+        except ObjectMissing as error:
+            raise ObjectMissing(error.message, fix=_object_fix(name)) from error
         if len(data) != size:
             raise ObjectDamaged(
                 f"{self.store.url.text}: the object {name[:12]}… has {len(data)} bytes instead of {size}",

@@ -164,10 +164,11 @@ class Uploader:
 
         Raises:
             StoreError, BrokenIndex: The store does not answer, is another one, or its indexes are damaged.
-            Refused: See `ownership.require_writable`.
+            Refused: The copy would be in the package; or see `ownership.require_writable`.
         """
         if self._present is not None:
             return
+        self._copy.require_outside(self._package.path)
         numbers, kept = self._copy.index_numbers(), self._copy.kept_indexes()
         self._require_store(has_copy=bool(numbers))
         newest = kept[0] if kept else None

@@ -196,7 +196,7 @@ def find(location: str, *, project: Path, setting: str, where: object | None) ->
 
     Raises:
         NotFound: There is no such file.
-        ConfigError: It is a folder.
+        ConfigError: It is a folder, a device or a pipe.
     """
     scheme = _SCHEME.match(location)
     if scheme and scheme[1].lower() != "file":
@@ -215,6 +215,11 @@ def find(location: str, *, project: Path, setting: str, where: object | None) ->
         fix = "pack it: `tar cf data.tar -C FOLDER .`; or use the folder itself, without data.stage"
         raise ConfigError(
             "is a folder, not an archive", setting=setting, received=location, where=where, fix=fix
+        )
+    if not path.is_file():
+        fix = "name a file, which can be read again"
+        raise ConfigError(
+            "is a device or a pipe, not an archive", setting=setting, received=location, where=where, fix=fix
         )
     identity = f"{path.resolve()}:{status.st_size}:{status.st_mtime_ns}"
     return ArchiveSource(
