@@ -48,6 +48,27 @@ def test_each_is_made_without_torch(kind: str, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [], "nothing is written before it is opened"
 
 
+@pytest.mark.parametrize("kind", ["csv", "tensorboard", "wandb"])  # mlflow takes seconds to import
+def test_a_package_that_was_removed_does_not_come_back(kind: str, tmp_path: Path) -> None:
+    """A mirror starts seconds after its run, on a busy machine later than a removal."""
+    sink = KINDS[kind].make_sink(tmp_path / "removed", KINDS[kind].settings(), RunIdentity(name="x"))
+    with pytest.raises(FileNotFoundError):
+        sink.connect({})
+        sink.flush()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("changed", [{"csv": {"file": "{}/m.csv"}}, {"tensorboard": {"folder": "{}"}}])
+def test_a_folder_outside_of_the_package_is_made(changed: dict[str, dict[str, str]], tmp_path: Path) -> None:
+    [(kind, given)] = changed.items()
+    outside = {key: value.format(tmp_path / "other" / "place") for key, value in given.items()}
+    package = tmp_path / "package"
+    package.mkdir()
+    [enabled] = enabled_mirrors(settings(**{kind: outside})).values()
+    KINDS[kind].make_sink(package, enabled, RunIdentity(name="x")).connect({})
+    assert (tmp_path / "other" / "place").is_dir()
+
+
 def test_settings_as_text() -> None:
     given = {"a": {"b": 1, "c": {"d": [1, 2]}}, "e": {}, "f": None}
     assert flatten_settings(given) == {"a.b": "1", "a.c.d": "[1, 2]", "e": "{}", "f": "None"}

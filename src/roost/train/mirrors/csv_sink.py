@@ -28,12 +28,13 @@ class CsvSink:
 
     Args:
         path: The file of the table; its folder is created.
+        below: As for `durable.make_folders`: the package, which does not come back once it was removed.
     """
 
     can_rewind = True
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, *, below: Path | None = None) -> None:
+        self._path, self._below = path, below
         self._columns: dict[str, None] = {}
         """The names in their order: a package may have very many."""
         self._rows: list[dict[str, Any]] = []
@@ -41,7 +42,7 @@ class CsvSink:
         self._fd: int | None = None
 
     def connect(self, state: Mapping[str, Any]) -> SinkPosition:
-        durable.make_folders(self._path.parent)
+        durable.make_folders(self._path.parent, below=self._below)
         return SinkPosition()
 
     def rewind(self, step: int) -> None:

@@ -26,25 +26,31 @@ MLflow."""
 def _csv(package: Path, settings: CsvSettings, identity: RunIdentity) -> Sink:
     from roost.train.mirrors.csv_sink import CsvSink
 
-    return CsvSink(package / settings.file)
+    path = package / settings.file
+    return CsvSink(path, below=_below(path, package))
 
 
 def _tensorboard(package: Path, settings: TensorBoardSettings, identity: RunIdentity) -> Sink:
     from roost.train.mirrors.tensorboard_sink import TensorBoardSink
 
-    return TensorBoardSink(package / settings.folder)
+    folder = package / settings.folder
+    return TensorBoardSink(folder, below=_below(folder, package))
 
 
 def _wandb(package: Path, settings: WandbSettings, identity: RunIdentity) -> Sink:
     from roost.train.mirrors.wandb_sink import WandbSink
 
-    return WandbSink(settings, identity, package / MIRRORS_FOLDER)
+    return WandbSink(settings, identity, package / MIRRORS_FOLDER, below=package)
 
 
 def _mlflow(package: Path, settings: MlflowSettings, identity: RunIdentity) -> Sink:
     from roost.train.mirrors.mlflow_sink import MlflowSink
 
-    return MlflowSink(settings, identity, package / MIRRORS_FOLDER / "mlflow")
+    return MlflowSink(settings, identity, package / MIRRORS_FOLDER / "mlflow", below=package)
+
+
+def _below(path: Path, package: Path) -> Path | None:
+    return package if path.is_relative_to(package) else None
 
 
 class MirrorKind(NamedTuple):

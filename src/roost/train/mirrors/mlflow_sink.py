@@ -49,6 +49,7 @@ class MlflowSink:
         settings: The section ``mirrors.mlflow``.
         identity: The names and settings of the run.
         folder: The folder of a database and the files, if no server is configured.
+        below: As for `durable.make_folders`: the package, which does not come back once it was removed.
         environment: The variables among which a server and an experiment are looked up.
     """
 
@@ -60,10 +61,11 @@ class MlflowSink:
         identity: RunIdentity,
         folder: Path,
         *,
+        below: Path | None = None,
         environment: Mapping[str, str] = os.environ,
     ) -> None:
         self._environment = environment
-        self._settings, self._identity, self._folder = settings, identity, folder
+        self._settings, self._identity, self._folder, self._below = settings, identity, folder, below
         self._client: Any = None
         self._id, self._token, self._artifacts = "", "", ""
         self._metrics: list[Any] = []
@@ -76,7 +78,7 @@ class MlflowSink:
         self._token = str(state.get("token", ""))
         uri = self._settings.tracking_uri or self._environment.get("MLFLOW_TRACKING_URI")
         if uri is None:
-            durable.make_folders(self._folder)
+            durable.make_folders(self._folder, below=self._below)
             uri = _sqlite_uri(_make_database(self._folder / "mlflow.db"))
         self._client = MlflowClient(uri)
         run = self._client.get_run(self._id) if self._id else self._find_or_create_run()

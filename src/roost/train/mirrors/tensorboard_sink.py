@@ -40,18 +40,19 @@ class TensorBoardSink:
 
     Args:
         folder: The folder of the run below a ``--logdir``; created if needed.
+        below: As for `durable.make_folders`: the package, which does not come back once it was removed.
     """
 
     can_rewind = True
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, *, below: Path | None = None) -> None:
+        self._folder, self._below = folder, below
         self._buffer = io.BytesIO()
         self._records = RecordWriter(self._buffer)
         self._fd = -1
 
     def connect(self, state: Mapping[str, Any]) -> SinkPosition:
-        durable.make_folders(self._folder)
+        durable.make_folders(self._folder, below=self._below)
         older = [entry.name for entry in os.scandir(self._folder) if f".{_FILE_INFIX}." in entry.name]
         # Readers read the files in the order of their names.
         number = max([int(time.time()), *(_file_number(name) + 1 for name in older)])

@@ -38,12 +38,15 @@ class WandbSink:
         settings: The section ``mirrors.wandb``.
         identity: The names and settings of the run.
         folder: The folder in which W&B makes its folder ``wandb``.
+        below: As for `durable.make_folders`: the package, which does not come back once it was removed.
     """
 
     can_rewind = False
 
-    def __init__(self, settings: WandbSettings, identity: RunIdentity, folder: Path) -> None:
-        self._settings, self._identity, self._folder = settings, identity, folder
+    def __init__(
+        self, settings: WandbSettings, identity: RunIdentity, folder: Path, *, below: Path | None = None
+    ) -> None:
+        self._settings, self._identity, self._folder, self._below = settings, identity, folder, below
         self._run: Any = None
         self._id = ""
         self._last_old_step = -1
@@ -54,7 +57,7 @@ class WandbSink:
         self._id = str(state.get("run_id") or state.get("token") or secrets.token_hex(8))
         os.environ.pop("WANDB_SERVICE", None)  # set if the run itself uses wandb
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
-        durable.make_folders(self._folder)
+        durable.make_folders(self._folder, below=self._below)
         mode, settings, identity = self._mode(), self._settings, self._identity
         position = self._read_position() if mode == "offline" else SinkPosition()
         if mode == "offline" and position.step < 0:  # the files were uploaded and then removed
