@@ -453,6 +453,12 @@ def test_one_folder_asks_about_devices() -> None:
     assert not errors, f"ask roost.{DEVICE_ROOM.replace('/', '.')}:\n" + "\n".join(errors)
 
 
+def test_one_function_replaces_home_folders() -> None:
+    """`Path.expanduser` raises an error that is no user's mistake for ``~name`` of an unknown user."""
+    found = [name_of(file) for file in sources() if ".expanduser()" in file.read_text()]
+    assert not found, f"use roost.base.text.typed_path: {found}"
+
+
 def test_a_module_that_may_name_a_device_does() -> None:
     for file in NAMES_A_DEVICE:
         assert any(map(named_device, nodes(SOURCE / file))), f"{file} names none: delete its entry"

@@ -41,7 +41,7 @@ def ask(server: Server, name: str, **given: Any) -> dict[str, Any]:
 def test_killed_server_and_daemon_find_the_training_again(server: Server, tmp_path: Path) -> None:
     config = project(tmp_path, GAN)
     tuning = tmp_path / "tuning.json"
-    tuning.write_text('{"step_seconds": 0.15, "epochs": 4}')
+    tuning.write_text('{"step_seconds": 0.5, "epochs": 4}')
     found = ask(server, "run_train", config_path=config, freq_path=tuning, CPU=True, description="one")
     assert found["status"] == "success", found
     package = PackageFolder.open(Path(found["package"]))

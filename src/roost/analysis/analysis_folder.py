@@ -18,6 +18,7 @@ from typing import Any, Required, TypedDict
 from roost.analysis.analyzers import analyzer_folder
 from roost.base import durable
 from roost.base.errors import ContractError, Refused, UsageError
+from roost.base.text.typed_path import typed_path
 from roost.package import package_name, sessions
 from roost.package.kinds import TaskKind
 from roost.package.package import PackageFolder
@@ -74,7 +75,7 @@ def analyses_root(package: PackageFolder, out: Path | str | None) -> Path:
     own = package.path / NAME
     if out is None:
         return own
-    place = Path(out).expanduser().absolute()
+    place = typed_path(out).absolute()
     real = place.resolve()
     if real.is_relative_to(package.path.resolve()) and not real.is_relative_to(own.resolve()):
         fix = "name a folder outside of the package, or leave out -o (in Python: out)"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from roost.base import safe_read
 from roost.base.errors import CheckpointError, NotFound, Refused, UsageError
+from roost.base.text.typed_path import typed_path
 from roost.package.checkpoints import checkpoint, pruning
 from roost.package.dlnest import original_folder
 from roost.package.dlnest.original_package import OriginalPackage
@@ -46,7 +47,7 @@ def open_with_runner(
         NotFound: There is no package, or an incomplete one.
         Refused: ``path`` is a file, or a package without a Runner.
     """
-    path = Path(path).expanduser()
+    path = typed_path(path)
     if path.is_file():
         raise Refused(
             f"is {describe_file(path)}, not a package; roost does not unpickle, which would run the code "
@@ -107,7 +108,7 @@ def project_folder(package: PackageFolder, given: Path | str | None) -> Path:
     """
     if given is None:
         return package.project
-    folder = Path(given).expanduser()
+    folder = typed_path(given)
     if not folder.is_dir():
         raise NotFound("there is no such folder", setting="--project", received=str(given))
     return folder.resolve()

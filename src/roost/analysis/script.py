@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from roost.base import safe_read
 from roost.base.errors import ContractError, NotFound, Refused
 from roost.base.text.suggestions import did_you_mean
+from roost.base.text.typed_path import typed_path
 
 FOLDER = "AnalyzeScripts"
 FUNCTION = "experience"
@@ -37,7 +38,7 @@ def find(name: str, folders: Sequence[Path]) -> Path:
     Raises:
         NotFound: There is no such script; names the folders and their scripts.
     """
-    typed = Path(name).expanduser()
+    typed = typed_path(name)
     if typed.is_file():
         return typed.absolute()
     pure, known = PurePath(name), _describe_known_scripts(folders)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from roost.base.errors import ConfigError, NotFound
+from roost.base.text.typed_path import typed_path
 from roost.config import interpolation
 from roost.config.layers import Config
 
@@ -69,8 +70,8 @@ def given_folder(given: Path) -> Path:
 
 def _absolute(folder: Path, path: Path) -> Path:
     try:
-        return Path(os.path.normpath(folder / path.expanduser()))
-    except (RuntimeError, ValueError):  # no such user after ~; a zero byte
+        return Path(os.path.normpath(folder / typed_path(path)))
+    except (NotFound, ValueError):  # no such user after ~; a zero byte
         return folder / path
 
 

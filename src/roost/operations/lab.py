@@ -14,6 +14,7 @@ import msgspec
 from roost import __version__
 from roost.base.errors import NotFound, Refused, RoostError
 from roost.base.system import state_folder
+from roost.base.text.typed_path import typed_path
 from roost.lab.background import background_process, daemon_presence
 from roost.lab.background.daemon_presence import DaemonRecord
 from roost.lab.queue import database
@@ -223,7 +224,7 @@ def rebuild(more: Sequence[Path] = (), *, lost: Path | None = None) -> RebuildRe
             raise NotFound("there is no such folder", received=str(path))
     folder = state_folder.lab_folder()
     if lost is not None:
-        lost = _lost_lab_folder(lost.expanduser().absolute(), folder)
+        lost = _lost_lab_folder(typed_path(lost).absolute(), folder)
     if (found := daemon_presence.find_daemon(folder)) is not None:
         what = f"the lab's daemon (pid {found.pid}) works with the queue"
         raise Refused(what, fix="run `roost lab stop` first; running tasks continue")

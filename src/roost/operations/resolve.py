@@ -8,6 +8,7 @@ from pathlib import Path
 
 from roost.base.errors import NotFound, UsageError
 from roost.base.system import state_folder
+from roost.base.text.typed_path import typed_path
 from roost.base.text.word_list import join_names
 from roost.lab.queue import database
 from roost.lab.queue.queue_store import QueueStore
@@ -30,16 +31,16 @@ def has_queue() -> bool:
 def is_package(text: str | Path) -> bool:
     """Whether the text is the path of a package. A path has priority over the names and ids of tasks."""
     try:
-        is_begun = (Path(text).expanduser() / "request.json").is_file()
-    except (OSError, RuntimeError, ValueError):  # not a path
+        is_begun = (typed_path(text) / "request.json").is_file()
+    except (OSError, NotFound, ValueError):  # not a path
         return False
     return is_begun and _session_folder_at(text) is None
 
 
 def _session_folder_at(text: str | Path) -> SessionFolder | None:
     try:
-        return session_folder.find_at(Path(text).expanduser())
-    except RuntimeError:  # an unknown user after ~
+        return session_folder.find_at(typed_path(text))
+    except NotFound:  # an unknown user after ~
         return None
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from roost.base import durable, safe_read
 from roost.base.errors import NotFound
+from roost.base.text.typed_path import typed_path
 from roost.package import package_name, sessions, snapshot
 from roost.package.checkpoints import checkpoint
 from roost.package.dlnest import original_folder
@@ -104,7 +104,7 @@ class PackageFolder(SessionFolder):
         Raises:
             NotFound: The folder does not exist, or is not a package.
         """
-        path = Path(os.path.expanduser(path)).absolute()  # noqa: PTH111  - leaves an unknown ~user as it is
+        path = typed_path(path).absolute()
         is_begun = (path / "request.json").is_file()
         if is_begun and not (path / "args.json").is_file():
             fix = "take it from a copy of the package; `roost verify` checks all the rest"

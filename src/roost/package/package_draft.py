@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from roost.base.errors import ConfigError, Refused
+from roost.base.errors import ConfigError, NotFound, Refused
+from roost.base.text.typed_path import typed_path
 from roost.config import interpolation
 from roost.config.dlnest import mail_password
 from roost.config.dlnest.dlnest_settings import parse_dlnest_settings, similar_key_notes
@@ -329,8 +330,8 @@ def _checked_root(config: Config, project: Path, given: Path | None, save_root: 
 
 def _expanded(save_root: str) -> Path:
     try:
-        return Path(save_root).expanduser()
-    except RuntimeError as error:
+        return typed_path(save_root)
+    except NotFound as error:
         raise ConfigError(
-            str(error), setting="save_root", received=save_root, fix="write the whole path"
+            error.message, setting="save_root", received=save_root, fix="write the whole path"
         ) from None

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from roost.base.errors import RoostError
+from roost.base.text.typed_path import typed_path
 from roost.lab.queue.task import ENDED
 from roost.operations.lifecycle.new_project import TEMPLATES
 from roost.shell.command_words import TypedWord, quote_word, split_line
@@ -148,7 +149,7 @@ class VerbCompletion:
             return
         typed_folder, _, beginning = current.text.rpartition("/")
         typed_folder += "/" if "/" in current.text else ""
-        folder = Path(typed_folder or ".").expanduser()
+        folder = typed_path(typed_folder or ".")
         with os.scandir(folder) as entries:
             found = sorted((entry.name, entry.is_dir()) for entry in entries)
         for name, is_folder in found:

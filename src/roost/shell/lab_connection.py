@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from roost.base.errors import NotFound, Refused, RoostError, UsageError
+from roost.base.text.typed_path import typed_path
 from roost.operations.queue import card_request
 from roost.operations.queue.card_request import CardRequest
 
@@ -236,7 +236,7 @@ class LabConnection:
 
     def open_run(self, package: str) -> ListedRun:
         """Returns the run of a package or a task."""
-        path = Path(package).expanduser()
+        path = typed_path(package)
         is_path = self.has_own_files and ("/" in package or path.is_dir())
         return self.client.open_run(str(path.absolute()) if is_path else package)
 
@@ -284,11 +284,11 @@ class LabConnection:
 
     def _path(self, text: str) -> str:
         """Returns a path as the lab understands it; no shell has replaced its ``~``."""
-        return str(Path(text).expanduser()) if self.has_own_files else text
+        return str(typed_path(text)) if self.has_own_files else text
 
     def _script(self, text: str) -> str:
         """Returns the name of a script, or its path as the lab understands it."""
-        return str(Path(text).expanduser().absolute()) if self.has_own_files and "/" in text else text
+        return str(typed_path(text).absolute()) if self.has_own_files and "/" in text else text
 
     def _resources(self, cards: CardRequest) -> dict[str, Any]:
         """Returns the cards as arguments of the client."""

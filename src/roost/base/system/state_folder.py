@@ -12,6 +12,7 @@ from pathlib import Path
 from roost.base import durable
 from roost.base.errors import Refused
 from roost.base.system import mounts
+from roost.base.text.typed_path import typed_path
 
 _SET_STATE_FOLDER = "set ROOST_STATE to a folder of a local disk"
 _OTHER_OWNER_FIX = f"run it as that user, or {_SET_STATE_FOLDER}"
@@ -23,7 +24,7 @@ def lab_folder() -> Path:
     """Returns the folder ``lab`` in ``$ROOST_STATE``, else in ``$XDG_STATE_HOME/roost`` or
     ``~/.local/state/roost``. The folder may be missing."""
     if given := os.environ.get("ROOST_STATE"):
-        return Path(given).expanduser().absolute() / "lab"
+        return typed_path(given).absolute() / "lab"
     home = Path(os.environ.get("XDG_STATE_HOME", ""))
     return (home if home.is_absolute() else Path.home() / ".local" / "state") / "roost" / "lab"
 

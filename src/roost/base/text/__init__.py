@@ -6,6 +6,7 @@ counts: numbers of things
 timestamps: times, parsed and formatted
 word_list: lists of names
 metric_direction: whether smaller or larger values of a metric are better
+typed_path: paths as a person writes them
 suggestions: suggestions for misspelled names
 terminal_text: untrusted text for a terminal
 terminal_styles: the styles in a text for a terminal

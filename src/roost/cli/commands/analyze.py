@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from roost.base.errors import NotFound, UsageError
+from roost.base.text.typed_path import typed_path
 from roost.cli.options.checkpoint_option import checkpoint_option
 from roost.cli.options.device_option import device_options, take_device
 from roost.cli.options.rank_options import CARD_MEMORY, take_card_memory
@@ -105,7 +106,7 @@ def _run_in_analyzer(task: str, as_json: bool, **options: Any) -> int:
     from roost.operations.analyzers import script_call
 
     _refuse_loading_options(options)
-    script = Path(options["script"]).expanduser()
+    script = typed_path(options["script"])
     name = str(script.absolute()) if script.is_file() else options["script"]
     switch = None
     if options["untrained"] or options["checkpoint"] is not None:

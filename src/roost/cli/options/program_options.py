@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from roost.base.errors import UsageError
+from roost.base.text.typed_path import typed_path
 from roost.cli.options.config_help import ConfigCommand
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def take_program_options(
     return TypedProgram(
         command=typed,
         folder=Path.cwd(),
-        root=(Path.cwd() / os.path.expanduser(roots[-1])) if roots else None,  # noqa: PTH111  - never raises
+        root=(Path.cwd() / typed_path(roots[-1])) if roots else None,
         name=options["name"],
         description=options["description"],
         remote=remote,

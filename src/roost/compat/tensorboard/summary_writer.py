@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from roost.base.errors import ContractError
+from roost.base.text.typed_path import typed_path
 from roost.compat.media_values import array_of, file_name, picture
 from roost.compat.unsupported_calls import Unsupported
 from roost.operations.python_api import script_run
@@ -271,7 +272,7 @@ class SummaryWriter:
 def _opened(log_dir: str | Path | None, comment: str) -> ScriptRun:
     if log_dir is None:
         return script_run.init(description=file_name(comment) if comment else None)
-    folder = Path(log_dir).expanduser().absolute()
+    folder = typed_path(log_dir).absolute()
     is_package = (folder / "request.json").is_file()
     if (folder.is_dir() and not is_package) or folder.parent == Path.cwd():
         return script_run.init(root=folder)

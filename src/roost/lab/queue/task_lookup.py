@@ -8,10 +8,10 @@ import shlex
 import sqlite3
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 from roost.base.errors import NotFound, Refused, UsageError
 from roost.base.text.suggestions import did_you_mean
+from roost.base.text.typed_path import typed_path
 from roost.base.text.word_list import join_names
 from roost.lab.queue.task import ENDED, Task
 from roost.package.kinds import TASK_KINDS, task_label
@@ -206,9 +206,9 @@ def _conditions(text: str) -> list[_Condition]:
 def _paths(text: str) -> tuple[str, str]:
     """Returns a path as typed, and with its symbolic links resolved."""
     try:
-        path = Path(text).expanduser().absolute()
+        path = typed_path(text).absolute()
         return str(path), str(path.resolve())
-    except (RuntimeError, ValueError, OSError):  # such as an unknown user after ~, or a NUL: not a path
+    except (NotFound, ValueError, OSError):  # such as an unknown user after ~, or a NUL: not a path
         return text, text
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from roost.analysis import preconditions
 from roost.base.errors import NotFound
+from roost.base.text.typed_path import typed_path
 from roost.devices.resource_request import TaskOptions
 from roost.operations import resolve
 from roost.operations.queue.new_tasks import NewTasks
@@ -78,7 +79,7 @@ def _open_checked(path: Path) -> PackageFolder:
 def _existing(scripts: Path | None) -> Path | None:
     if scripts is None:
         return None
-    path = scripts.expanduser().absolute()
+    path = typed_path(scripts).absolute()
     if not path.exists():
         raise NotFound("there is no such script or folder", setting="-s", received=str(scripts))
     return path

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from roost.base.errors import NotFound, RoostError
+from roost.base.text.typed_path import typed_path
 from roost.config.values import nested_values
 from roost.operations.comparing import environment_comparison
 from roost.operations.comparing.comparison import ComparedRun
@@ -83,7 +84,7 @@ class RunContent:
 
 def read_run(path: Path) -> RunContent:
     """Reads a run. Raises no error about the package: also one that is removed meanwhile is described."""
-    folder = path.expanduser().absolute()
+    folder = typed_path(path).absolute()
     try:
         package, summary = original_package.open_any(folder), summarize(folder)
     except (RoostError, OSError) as error:

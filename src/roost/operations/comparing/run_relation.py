@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from roost.base.errors import NotFound, UsageError
+from roost.base.text.typed_path import typed_path
 from roost.operations import resolve
 from roost.operations.comparing.compared_run import RunContent
 from roost.operations.comparing.comparison import CommonParent, ForkRelation, RunRelation, SettingDifference
@@ -94,7 +95,7 @@ def find_parent(package: Path) -> Path:
     fix = "name a second package: roost compare A B"
     if parent is None:
         raise UsageError("one package was named, and it is not a fork", received=str(package), fix=fix)
-    beside = package.expanduser().absolute().parent / parent.package
+    beside = typed_path(package).absolute().parent / parent.package
     for path in (Path(parent.path), beside):
         if resolve.is_package(path):
             return path

@@ -15,6 +15,7 @@ from typing import Any
 
 from roost.base.config_files import MAX_BYTES, MAX_DEPTH, ConfigFile, parse_scalar, read_config_file
 from roost.base.errors import ConfigError, NotFound
+from roost.base.text.typed_path import typed_path
 from roost.config import interpolation
 
 ROOT_VARIABLE = "SPEECHAIN_ROOT"
@@ -265,7 +266,7 @@ def find_file(given: str, config: Path, setting: str, where: object) -> Path:
     Raises:
         NotFound: None of these exists.
     """
-    path = Path(given).expanduser()
+    path = typed_path(given)
     root = os.environ.get(ROOT_VARIABLE)
     folders = [config.parent, *config.parent.parents, Path.cwd(), *([Path(root)] if root else [])]
     places = [path] if path.is_absolute() else [folder / path for folder in folders]

@@ -18,6 +18,7 @@ from roost.analysis import preconditions
 from roost.base import durable
 from roost.base.errors import ConfigError, Refused, UsageError
 from roost.base.text.suggestions import did_you_mean
+from roost.base.text.typed_path import typed_path
 from roost.config import variants
 from roost.config.run_settings import RunSettings
 from roost.config.settings import Settings
@@ -156,7 +157,7 @@ def read_variants(file: Path | None) -> list[Variant]:
     """
     if file is None:
         return variants.expand_variants(None, Path())
-    return variants.read_variants(file.expanduser())
+    return variants.read_variants(typed_path(file))
 
 
 def _check_template(template: str) -> None:

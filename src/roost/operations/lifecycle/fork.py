@@ -15,6 +15,7 @@ import msgspec
 
 from roost.base import durable
 from roost.base.errors import Damaged, NotFound, Refused
+from roost.base.text.typed_path import typed_path
 from roost.base.text.word_list import join_names
 from roost.config.other_tools import foreign_keys
 from roost.config.run_settings import RunSettings
@@ -248,7 +249,7 @@ def target_root(
     """Returns the folder of a package that is made from another one: the given one, that of a changed
     ``save_root``, or that of the other package."""
     if given is None and any(one.key == "save_root" for one in differences):
-        given = project / Path(settings.save_root).expanduser()
+        given = project / typed_path(settings.save_root)
     return Path(os.path.normpath((given or source.path.parent).absolute()))
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from roost.analysis import analysis_folder, preconditions
 from roost.base.errors import NotFound, Refused, UsageError
+from roost.base.text.typed_path import typed_path
 from roost.operations import resolve
 from roost.operations.reading import package_schema
 from roost.operations.sessions.package_worker import select_checkpoints, worker_on_package
@@ -149,7 +150,7 @@ def _checked_output(output: Path, package: PackageFolder, *, overwrite: bool) ->
     if output.suffix not in FILE_ENDINGS:
         fix = f"end the name in {', '.join(FILE_ENDINGS)}"
         raise UsageError("the ending is no known format", setting="--weights", received=str(output), fix=fix)
-    output = output.expanduser().absolute()
+    output = typed_path(output).absolute()
     if not output.parent.is_dir():
         raise NotFound(
             "there is no such folder", setting="--weights", received=str(output.parent), fix="create it first"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from roost.analysis import analysis_folder, preconditions
 from roost.base import durable
 from roost.base.errors import Refused, UsageError
+from roost.base.text.typed_path import typed_path
 from roost.config.run_settings import RunSettings
 from roost.devices.resource_request import TaskOptions
 from roost.operations.reading import package_schema
@@ -223,7 +224,7 @@ def _output_folder(package: PackageFolder, out: Path | None) -> Path | None:
     """Returns the new folder, absolute; None for the next one in the package."""
     if out is None:
         return None
-    place = out.expanduser().absolute()
+    place = typed_path(out).absolute()
     if place.resolve().is_relative_to(package.path.resolve()):
         raise Refused(
             "predictions cannot be stored among the package's own files", where=place, fix="leave out -o"

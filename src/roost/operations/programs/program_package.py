@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import time
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from roost.base.errors import UsageError
+from roost.base.text.typed_path import typed_path
 from roost.config.sections.remote import RemoteSettings
 from roost.config.values.store_url import parse_url
 from roost.operations.programs.program_source import ProgramSource, open_source
@@ -175,7 +175,7 @@ def _archives(given: Sequence[str], folder: Path) -> list[str]:
         return []
     from roost.package.results import staged_archives  # and the settings, which most programs do not need
 
-    found = [one if "://" in one else str(folder / os.path.expanduser(one)) for one in given]  # noqa: PTH111
+    found = [one if "://" in one else str(folder / typed_path(one)) for one in given]
     staged_archives.named_archives(list(found), key=STAGE_OPTION)
     staged_archives.refuse_credentials(found, STAGE_OPTION, lambda key: None)
     return found

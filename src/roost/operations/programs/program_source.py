@@ -27,6 +27,7 @@ from typing import Any
 from roost.base.archives import unpacking
 from roost.base.archives.safe_folder import UnpackLimits
 from roost.base.errors import ConfigError, NotFound, Refused, RoostError, UsageError
+from roost.base.text.typed_path import typed_path
 from roost.lab.sessions.session_plan import callers_environment
 from roost.package import snapshot
 from roost.package.resume import environment
@@ -99,7 +100,7 @@ def open_source(
         require_program(command, folder)
         _require_script(command, folder)
         yield ProgramSource(project=folder, command=command, git=environment.git_state(folder))
-    elif source is not None and not (given := folder / os.path.expanduser(source)).is_dir():  # noqa: PTH111  - as below
+    elif source is not None and not (given := folder / typed_path(source, setting="--from")).is_dir():
         with tempfile.TemporaryDirectory(prefix="roost-source-") as made:
             code, git = _fetch(source, folder, Path(made))
             require_program(command, code)
@@ -260,7 +261,7 @@ def _fetch(source: str, folder: Path, made: Path) -> tuple[Path, dict[str, Any] 
     if source.startswith(GIT_PREFIX):
         code = _clone(source.removeprefix(GIT_PREFIX), folder, made / "code")
         return code, environment.git_state(code)
-    path = folder / os.path.expanduser(source)  # noqa: PTH111  - leaves an unknown ~user as it is
+    path = folder / typed_path(source, setting="--from")
     if not unpacking.is_archive(path):
         fix = f"name a folder, an archive ({', '.join(unpacking.SUFFIXES)}), or git+URL@commit"
         problem = "is no archive by its name" if path.exists() else "there is no such source"

@@ -16,6 +16,7 @@ import msgspec
 
 from roost.base.errors import ConfigError, NotFound, Refused, RoostError, UsageError
 from roost.base.text.suggestions import did_you_mean
+from roost.base.text.typed_path import typed_path
 from roost.config import layers
 from roost.config.layers import Config, Layer
 from roost.config.run_settings import Contract
@@ -451,7 +452,7 @@ def _unwrap_state(states: dict[str, Any]) -> Any:
 
 def expanded(given: Path | str | None) -> Path | None:
     """Returns the path with ``~`` expanded; None for None."""
-    return None if given is None else Path(given).expanduser()
+    return None if given is None else typed_path(given)
 
 
 def draft(

@@ -23,6 +23,7 @@ from typing import Any, Literal
 from roost.analysis import analysis_folder
 from roost.base import safe_read
 from roost.base.errors import CheckpointError, NotFound
+from roost.base.text.typed_path import typed_path
 from roost.operations import resolve
 from roost.operations.reading import package_schema
 from roost.operations.reading.package_schema import DamagedPackage
@@ -79,7 +80,7 @@ def verify(package: Path | str) -> Iterator[Finding]:
     path = resolve.find_package(package)
     if not resolve.is_package(path):
         PackageFolder.open(path)  # raises; a package that lacks only its settings is verified
-    opened = PackageFolder(path.expanduser().absolute())
+    opened = PackageFolder(typed_path(path).absolute())
     _await_seal(opened)
     damages = {
         damage.name: damage

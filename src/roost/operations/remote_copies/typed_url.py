@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from roost.base.errors import ConfigError
+from roost.base.text.typed_path import typed_path
 from roost.config.values.store_url import LIBRARIES, StoreUrl, parse_url
 
 
@@ -20,5 +20,5 @@ def typed_url(text: str, *, setting: str = "URL") -> StoreUrl:
         fix = f"write {scheme}://BUCKET/FOLDER; a folder of this name: ./{text.strip()}"
         raise ConfigError("is neither a URL nor a folder", setting=setting, received=text, fix=fix)
     if "://" not in text and text.strip():
-        text = str(Path.cwd() / os.path.expanduser(text))  # noqa: PTH111  - never raises
+        text = str(Path.cwd() / typed_path(text))
     return parse_url(text, setting=setting)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from roost.base.errors import NotFound
+from roost.base.text.typed_path import typed_path
 from roost.package.dlnest.original_folder import is_original, read_json
 from roost.package.kinds import PackageKind
 from roost.package.package import PackageFolder
@@ -26,7 +27,7 @@ class OriginalPackage(PackageFolder):
         Raises:
             NotFound: There is no such package.
         """
-        path = Path(path).expanduser().absolute()
+        path = typed_path(path).absolute()
         if not is_original(path):
             raise NotFound("the folder is not a package of DLNest", received=str(path))
         return cls(path)
@@ -105,5 +106,5 @@ def open_any(path: Path | str) -> PackageFolder:
     Raises:
         NotFound: It is neither.
     """
-    found = Path(path).expanduser()
+    found = typed_path(path)
     return OriginalPackage.open(found) if is_original(found) else PackageFolder.open(found)

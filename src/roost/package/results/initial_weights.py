@@ -9,6 +9,7 @@ import msgspec
 
 from roost.base import durable
 from roost.base.errors import ConfigError, NotFound
+from roost.base.text.typed_path import typed_path
 from roost.config.sections.init_from import InitSettings
 from roost.config.settings import Settings, Where
 from roost.package import sessions
@@ -73,10 +74,10 @@ def expand_path(path: str, key: str, where: Where) -> Path:
         fix = "name a package, a checkpoint or a file of weights; null keeps the weights of the Runner"
         raise ConfigError("not a path", setting=key, received=path, where=where(key), fix=fix)
     try:
-        return Path(path).expanduser()
-    except RuntimeError as error:
+        return typed_path(path)
+    except NotFound as error:
         raise ConfigError(
-            str(error), setting=key, received=path, where=where(key), fix="write the whole path"
+            error.message, setting=key, received=path, where=where(key), fix="write the whole path"
         ) from None
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from roost.base import durable
 from roost.base.errors import ConfigError, RoostError
 from roost.base.system import mounts, state_folder
+from roost.base.text.typed_path import typed_path
 from roost.package.results.staged_archives import STAGE_KEY
 
 VARIABLE = "ROOST_SCRATCH"
@@ -24,9 +25,9 @@ def staging_folder(to: str | None = None) -> Path:
     """
     name = f"roost-staged-{os.geteuid()}"  # a scratch disk may be shared by users
     if given := to or os.environ.get(VARIABLE):
-        return Path(given).expanduser().absolute() / name
+        return typed_path(given).absolute() / name
     cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    home = cache if cache.is_absolute() else Path("~/.cache").expanduser()
+    home = cache if cache.is_absolute() else typed_path("~/.cache")
     candidates = [
         Path(one) for one in (os.environ.get("TMPDIR", ""), home) if one and Path(one).is_absolute()
     ]

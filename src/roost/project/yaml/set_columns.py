@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from roost.base.errors import ConfigError, ContractError
+from roost.base.text.typed_path import typed_path
 from roost.config import call_arguments, objects
 from roost.config.settings import Where
 
@@ -68,7 +69,7 @@ def _values(given: object, made: Any, root: Path, key: str, where: Where) -> lis
         return given
     if isinstance(given, str) and objects.FILE_CLASS_PATH.fullmatch(given):
         return list(objects.locate(given, root=root, setting=key, where=where(key))(made))
-    if isinstance(given, str) and (path := root / Path(given).expanduser()).is_file():
+    if isinstance(given, str) and (path := root / typed_path(given)).is_file():
         return path.read_text().splitlines()
     raise ConfigError(
         "is neither a list nor a text file with a line for each sample, nor a function of the set",

@@ -10,6 +10,7 @@ import torch
 
 from roost.base.errors import ContractError, NotFound
 from roost.base.text.suggestions import did_you_mean
+from roost.base.text.typed_path import typed_path
 from roost.config.sections.data import DataSettings, SplitSettings
 from roost.config.settings import Settings, Where
 from roost.project import data_loaders
@@ -72,7 +73,7 @@ def _length(dataset: Any) -> int | None:
 
 
 def _open_set(typed: str, dataset: Dataset, folder: Path, sets: list[str]) -> Any:
-    path = folder / Path(typed).expanduser()
+    path = folder / typed_path(typed)
     if type(dataset).predict is Dataset.predict:
         if path.suffix not in FILE_SUFFIXES:
             raise _unknown(typed, dataset, sets)
