@@ -83,7 +83,8 @@ def test_a_killed_worker_is_named_where_its_output_ends(session: Session, is_com
     spec = session.spec(code)._replace(progress=str(progress), is_command=is_command)
     record = session.end_spec(spec)
     *_, line = session.output.read_text().splitlines()
-    assert line == f"roost: worker {record['worker_pid']} crashed near step 813: {record['error']}"
+    who = "the command" if is_command else f"worker {record['worker_pid']}"
+    assert line == f"roost: {who} crashed near step 813: {record['error']}"
     assert "SIGKILL" in line
 
 

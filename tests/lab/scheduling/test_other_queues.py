@@ -15,7 +15,7 @@ from roost.devices.demand import CardDemand, DemandFile, DemandRecord, QueueDema
 from roost.lab.policy.decision import decide
 from roost.lab.policy.policy_state import Decision, PolicyState, Rules
 from roost.lab.queue.task import RUNNING, STOPPING, Task
-from roost.lab.scheduling.other_queues import MAX_SECONDS, OtherQueues
+from roost.lab.scheduling.other_queues import PATIENCE_SECONDS, OtherQueues
 from roost.operations.simulation.virtual_lab import VirtualLedger
 from tests.lab.policy.policy_examples import NOW, cards, task
 
@@ -274,8 +274,8 @@ def test_who_does_not_take_what_is_his_is_passed_over(users: Users) -> None:
     ann = machine.daemons["ann"]
     ann.add(*many("ann", 2))
     machine.settle(without=["bob"])
-    assert machine.starts == [] and machine.patience == MAX_SECONDS
-    machine.go_on(MAX_SECONDS)
+    assert machine.starts == [] and machine.patience == PATIENCE_SECONDS
+    machine.go_on(PATIENCE_SECONDS)
     machine.settle(without=["bob"])
     assert machine.starts == [] and machine.patience == 0.0, "looked at again at once"
     machine.settle(without=["bob"])
@@ -310,7 +310,7 @@ def test_a_clock_that_is_put_back_keeps_no_card_free_for_days(users: Users) -> N
     machine.settle(without=["bob"])
     machine.now -= 86400
     machine.settle(without=["bob"])
-    assert machine.starts == [] and machine.patience == MAX_SECONDS
+    assert machine.starts == [] and machine.patience == PATIENCE_SECONDS
     bob.other_queues.withdraw()
     machine.close()
 

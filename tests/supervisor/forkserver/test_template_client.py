@@ -87,12 +87,16 @@ def described(pid: int) -> dict[str, Any]:
         "nice": fields[16],
         "leads its session": int(fields[3]) == pid,
         "leads its group": int(fields[2]) == pid,
-        "fds": sorted(kind_of(fd) for fd in (proc / "fd").iterdir()),
+        "fds": sorted(kind for fd in (proc / "fd").iterdir() if (kind := kind_of(fd)) != _LATE),
         **{
             name: status[name]
             for name in ("Umask", "SigBlk", "SigIgn", "SigCgt", "Threads", "Groups", "CapEff")
         },
     }
+
+
+_LATE = "anon_inode:inotify"
+"""The supervisor opens it at its second look at the output."""
 
 
 def kind_of(fd: Path) -> str:
