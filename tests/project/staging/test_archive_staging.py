@@ -363,6 +363,19 @@ def test_an_entry_of_an_earlier_boot_is_made_again(
     assert content(stage(path).folder) == FILES
 
 
+def test_an_entry_that_lacks_files_is_made_again(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """As a cleaner of /tmp leaves it, which removes old files one by one."""
+    path = pack(tmp_path / "data.tar")
+    folder = Path(stage(path).folder)
+    (folder / "d0" / "3.bin").unlink()
+    staging_cache._held.clear()  # as in the next process
+    assert content(stage(path).folder) == FILES
+    assert f"files are missing in {folder}" in capfd.readouterr().err
+    (folder / "made by the user").touch()
+    staging_cache._held.clear()
+    assert stage(path).folder == str(folder) and capfd.readouterr().err == ""
+
+
 def test_where_the_folder_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = f"roost-staged-{os.geteuid()}"
     folder = staging_folder.staging_folder

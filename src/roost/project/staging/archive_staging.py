@@ -33,7 +33,7 @@ from roost.config.sections.staging import StagedArchiveSettings
 from roost.package.results.staged_archives import STAGE_KEY
 from roost.project.staging import archive_source, staging_folder
 from roost.project.staging.archive_source import ArchiveSource
-from roost.project.staging.staging_cache import StagedEntry, StagingCache
+from roost.project.staging.staging_cache import StagedEntry, StagingCache, count_paths
 from roost.project.transfer_progress import TransferProgress
 
 _PIECE_BYTES = 1 << 20
@@ -220,6 +220,7 @@ class _Staging:
                 num_bytes=made.num_bytes,
                 boot=boot_id(),
                 made=time.time(),
+                num_paths=count_paths(files),
             )
             self._cache.publish(staging, entry)
         finally:

@@ -54,6 +54,9 @@ class StagedEntry(msgspec.Struct, frozen=True, kw_only=True):
     boot: str
     """The boot of the machine: files of an earlier one may not have reached the disk before a power cut."""
     made: float
+    num_paths: int = 0
+    """The files and links on the disk: fewer than ``num_files`` if the archive has a name twice; 0 in an entry
+    of an older version."""
     last_used: float = 0.0
     in_use: bool = False
 
@@ -75,7 +78,10 @@ class StagingCache:
     # ---- use ---------------------------------------------------------------------------------------------
 
     def hold(self, sha256: str) -> StagedEntry | None:
-        """Returns a complete entry, which is not removed until this process ends; None if there is none."""
+        """Returns a complete entry, which is not removed until this process ends; None if there is none.
+
+        Its files are counted: programs that clean folders of temporary files remove old ones one by one.
+        """
         path = self.folder / sha256
         if path in _held:
             return self._read(sha256)
@@ -84,7 +90,11 @@ class StagingCache:
         fd = _lock(path.with_name(sha256 + _LOCK), fcntl.LOCK_SH)
         assert fd is not None
         entry = self._read(sha256)
-        if entry is None:  # removed meanwhile
+        if entry is not None and count_paths(path / FILES) < entry.num_paths:
+            _print(f"{entry.archive}: files are missing in {path / FILES}; it is staged again")
+            (path / _ENTRY).unlink(missing_ok=True)
+            entry = None
+        if entry is None:  # removed meanwhile, or no longer complete
             os.close(fd)
             return None
         os.utime(fd)
@@ -240,6 +250,11 @@ class StagingCache:
                 total -= entry.num_bytes
                 removed.append(entry)
         return removed
+
+
+def count_paths(folder: Path) -> int:
+    """Returns the number of files and links below a folder, without those that link to folders."""
+    return sum(len(names) for _, _, names in os.walk(folder))
 
 
 def _lock(path: Path, operation: int) -> int | None:
