@@ -55,8 +55,8 @@ class StagedEntry(msgspec.Struct, frozen=True, kw_only=True):
     """The boot of the machine: files of an earlier one may not have reached the disk before a power cut."""
     made: float
     num_paths: int = 0
-    """The files and links on the disk: fewer than ``num_files`` if the archive has a name twice; 0 in an entry
-    of an older version."""
+    """Files and links on the disk: fewer than ``num_files`` if the archive has a name twice; 0 in an entry of
+    an older version."""
     last_used: float = 0.0
     in_use: bool = False
 
