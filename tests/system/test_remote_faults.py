@@ -40,7 +40,7 @@ def wait_for(package: Path, condition: Callable[[RemoteStatus], bool]) -> Remote
 def test_a_store_that_fails_delays_nothing_and_nothing_is_called_durable(tmp_path: Path) -> None:
     with s3() as proxy:
         remote = "+remote={url: 's3://bucket/runs', every: 1s, wait: 2s}"
-        started = exact.start(tmp_path, ["net=mlp", remote, "pause=0.4"])
+        started = exact.start(tmp_path, ["net=mlp", remote, "pause=0.6"])
         wait_for(started.package, lambda status: status.step is not None)
         proxy.fault = "full"
         failing = wait_for(started.package, lambda status: status.state == "failing")
