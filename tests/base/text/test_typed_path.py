@@ -18,6 +18,12 @@ def test_home_folders(monkeypatch: pytest.MonkeyPatch) -> None:
         assert typed_path(other) == Path(other)
 
 
+def test_a_file_of_such_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "~runs").mkdir()
+    assert typed_path("~runs") == typed_path(Path("./~runs")) == Path("~runs")
+
+
 @pytest.mark.parametrize("text", ["~no-such-user", "~no-such-user/runs"])
 def test_a_user_that_does_not_exist(text: str, messages: Messages) -> None:
     with pytest.raises(NotFound) as refused:

@@ -11,7 +11,8 @@ from roost.base.errors import NotFound
 
 
 def typed_path(text: str | os.PathLike[str], *, setting: str | None = None) -> Path:
-    """Returns a path in which ``~`` or ``~name`` at the beginning is the home folder of that user.
+    """Returns a path in which ``~`` or ``~name`` at the beginning is the home folder of that user. A file
+    whose name begins with ``~`` is itself.
 
     Args:
         text: The path.
@@ -21,9 +22,7 @@ def typed_path(text: str | os.PathLike[str], *, setting: str | None = None) -> P
         NotFound: There is no such user, or the home folder is unknown.
     """
     path = os.path.expanduser(os.fspath(text))  # noqa: PTH111  - pathlib raises RuntimeError
-    if path.startswith("~"):
-        first = path.partition("/")[0]
-        fix = f"write the whole path, or ./{first} for a file of this name"
-        what = f"there is no home folder {first}"
-        raise NotFound(what, setting=setting, received=os.fspath(text), fix=fix)
+    if path.startswith("~") and not os.path.lexists(path):
+        what = f"there is no home folder {path.partition('/')[0]}"
+        raise NotFound(what, setting=setting, received=os.fspath(text), fix="write the whole path")
     return Path(path)
